@@ -18,7 +18,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import _import_torchvision
+from benchmarks.models import _import_torchvision, take_statistics
 from benchmarks.zoo_models import Entry, entries
 
 OPSETS = (17, 20)
@@ -98,19 +98,9 @@ def settle(model: Any, many: list[Any], xs: list[Any]) -> None:
     leaves them; or random numbers, where these make the output for `xs` depend less on rounding.
     (With the former, small changes grow from layer to layer in deep nets of random weights; with
     the latter, activations may grow or vanish until rounding is all that is seen of the input.)"""
-    import torch
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = take_statistics(model, many)
     if not norms:
         return
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the mean over all batches seen
-        norm.train()
-    with torch.no_grad():
-        model(*many)
-    model.eval()
     kept = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms]
     if (taken := growth(model, xs)) <= STEADY:
         return

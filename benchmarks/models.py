@@ -150,26 +150,37 @@ MODELS = PANEL | OTHERS
 CALIBRATION = 4  # inputs of which batch-norm statistics are taken
 
 
-def _settle(model: Any, shape: tuple[int, ...]) -> None:
-    """Draw what batch norms multiply and add, and let their statistics be those of random inputs of
-    `shape`, as training leaves them: with statistics that are random numbers, the activations of
-    deep nets vanish, until outputs do not depend on inputs."""
+def take_statistics(model: Any, inputs: list[Any]) -> list[Any]:
+    """Let the statistics of batch norms be those of the activations of `inputs`, as training leaves
+    them; return these layers. The model is then in evaluation mode."""
     import torch
-    from torch import nn
+    from torch.nn.modules.batchnorm import _BatchNorm
 
-    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
     model.eval()
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     for norm in norms:
-        if norm.affine:
-            norm.weight.data.uniform_(0.5, 1.5)
-            norm.bias.data.normal_(0, 0.1)
         norm.reset_running_stats()
         norm.momentum = None  # the mean over all batches seen
         norm.train()
     if norms:
         with torch.no_grad():
-            model(torch.randn(CALIBRATION, *shape[1:]))
+            model(*inputs)
     model.eval()
+    return norms
+
+
+def _settle(model: Any, shape: tuple[int, ...]) -> None:
+    """Draw what batch norms multiply and add, and let their statistics be those of random inputs of
+    `shape`: with statistics that are random numbers, the activations of deep nets vanish, until
+    outputs do not depend on inputs."""
+    import torch
+    from torch import nn
+
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and layer.affine:
+            layer.weight.data.uniform_(0.5, 1.5)
+            layer.bias.data.normal_(0, 0.1)
+    take_statistics(model, [torch.randn(CALIBRATION, *shape[1:])])
 
 
 def _declare_operators(message: str, library: Any) -> bool:
