@@ -192,8 +192,8 @@ class Model(Provider):
 
     @still
     def _apart(self, signature: Signature) -> tuple[Program, Told]:
-        """Compile the program for this signature alone. `Takeover` calls this on a thread of its
-        own, so it makes a `Compilation` of its own: these are not thread-safe."""
+        """Compile the program for this signature alone. `Takeover` calls this on a background
+        thread; a `Compilation` is not thread-safe, so a new one is made, not the model's used."""
         with working(), budget.told("compiling this model"):
             made = self._made
             graph = self._request.graph() if made is None else made.imported

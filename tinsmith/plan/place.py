@@ -217,10 +217,10 @@ def place_native(
 
 
 def _take(placement: Placement, value: Value, room: Tensor) -> None:
-    """Give a tensor to `value`, a result of a node that counts its results as it runs: its elements
-    lie at the beginning of `room`, which has space for the most there may be. If the model states
-    the count, a step copies them to a tensor of that size; else only the run tells the shape, and
-    only reference steps can read the value."""
+    """Set the tensor of `value`, a result whose size only the run tells (NonZero): its node writes
+    as many elements as it finds to the beginning of `room`, which has space for the most there may
+    be. If the model states the size, a step copies them to a tensor of that size. If not, the
+    tensor has no dims, and only reference steps can read it."""
     if not value.type.is_static:
         placement.set(value, Tensor(value.name, value.dtype, (), space="python"))
         return

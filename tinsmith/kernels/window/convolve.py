@@ -23,8 +23,9 @@ MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estima
 
 
 def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
-    """`lanes` of a panel. If it ends in half a vector, as at most MOST_HALVES half vectors: (16, 8)
-    becomes (8, 8, 8). Else unchanged; also on targets on which a half takes as long as a whole."""
+    """The vectors of a panel of `lanes`, all as wide as the last: (16, 8), which ends in half a
+    vector, becomes (8, 8, 8). Unchanged are panels of whole vectors, those that would have more
+    than MOST_HALVES halves, and all on targets on which a half takes as long as a whole."""
     half = lanes[-1]
     count = sum(lanes) // half
     if target.pipes > 1 or half == lanes[0] or count > MOST_HALVES:

@@ -343,8 +343,8 @@ def _sums(
 
 
 def strided(x: Ptr, width: int, stride: int) -> Val:
-    """Load the `width` elements at x, x + stride, x + 2 stride, ... as a vector. It is picked from
-    `stride` whole vectors: all `stride` * `width` elements from x on are read."""
+    """Load the `width` elements at x, x + stride, x + 2 stride, ... as a vector, by loads of whole
+    vectors and shuffles: `stride` * `width` elements from x on are read, so all must be there."""
     value = x.load(width)
     if width == 1:
         return value

@@ -279,8 +279,9 @@ def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
 def _segments(
     target: Target, places: Geometry, inputs: int, bands: int, parts: int, ways: tuple[Way, ...],
 ) -> Segments:  # fmt: skip
-    """Cut a plane of places into `bands` bands of rows by at least `parts` parts of columns, so
-    many parts that the input of a segment's row stays in cache."""
+    """Cut a plane of places into segments: `bands` bands of rows, each cut into parts of columns.
+    There are at least `parts` parts, and more if the input that a row of a segment reads would not
+    stay in cache (L2, or L1 where the plane is one row)."""
     kernel = prod(places.kernel[:2])
     count = len(ways[0].sequences) if len(ways) > 1 else 1
     longest = target.l2 // ROOM // (4 * inputs * kernel)

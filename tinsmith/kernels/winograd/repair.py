@@ -122,8 +122,9 @@ def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) 
 def _add_channel(
     b: Builder, plan: WinogradPlan, source: View, data: Ptr, taps: Ptr, sums: Ptr
 ) -> None:
-    """Emit code that adds the products of one input channel of a tile, whose data in `source` begin
-    at `data`, and its `taps` to the tile's results at `sums`, row by row."""
+    """Emit code that adds to the results of a tile, at `sums` [row][column][output channel], what
+    one input channel contributes: the products of its `taps` [tap][output channel] by its elements,
+    which begin at `data` in `source`."""
     width, wide = plan.width, plan.cols.m
     _, _, (_, row, pixel) = steps(source.spec)
     below, right = plan.vertical.dilation * row, plan.horizontal.dilation * pixel
