@@ -31,8 +31,8 @@ def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
     source: Any = model
     if isinstance(model, str | os.PathLike) and Path(model).is_file():
         source = os.fspath(model)
-    elif hasattr(model, "SerializeToString"):
-        source = model.SerializeToString()
+    elif hasattr(source, "SerializeToString"):
+        source = source.SerializeToString()
     elif not isinstance(model, bytes):
         raise ModelFileError("comparing with ONNX Runtime needs an .onnx file, or its bytes")
     if extra:
