@@ -75,7 +75,7 @@ TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
     "reduction", "anchor", "impure", "check", "control", "branch", "region", "holder", "sizes",
     "composed", "steps", "table", "conversion", "quantise", "dequantise", "overwrites",
-    "narrows", "window",
+    "narrows", "window", "rescales",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

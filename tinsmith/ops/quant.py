@@ -10,7 +10,8 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
-from tinsmith.ops._op import need, op
+from tinsmith.ops._dims import broadcast
+from tinsmith.ops._op import OPS, need, op
 from tinsmith.ops._rules import FLOAT8, Array, axis_of, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
@@ -151,6 +152,55 @@ def _(x, scale, zero_point=None, *, axis, block_size, dtype):
     need(zero is None or zero == kind, "x is {}, zero_point is {}", kind, zero)
     _check_scale(x, scale, zero_point, axis, block_size)
     return x.type.like(dtype=scale.dtype if dtype is None else dtype_of(dtype))
+
+
+# ---- the arithmetic that quantising and dequantising come down to, for machines
+
+
+@op("elementwise", "rescales")
+def Rescale(x, factor, bias=None, zero=None):
+    """y = (float32(x) - zero) * factor + bias; zero and bias are 0 if they are absent"""
+    y = x.astype(np.float32)
+    y = (y if zero is None else y - zero) * factor
+    return y if bias is None else y + bias
+
+
+@Rescale.type
+def _(x, factor, bias=None, zero=None):
+    _check_floats(factor, bias, zero)
+    need(x.dtype in SUMS or name_of(x.dtype) in WHOLE, "x is {}", x.dtype)
+    return _stretched(x, factor, bias, zero, to=np.dtype(np.float32))
+
+
+@op("elementwise", "rescales")
+def Requantize(x, factor=None, bias=None, zero=None, *, to):
+    """y = saturate(round(float32(x) * factor + bias) + zero) of the integer type `to`, halves to
+    even; factor is 1, bias and zero are 0 if they are absent"""
+    y = x.astype(np.float32)
+    y = y if factor is None else y * factor
+    y = np.rint(y if bias is None else y + bias)
+    return OPS["Cast"].reference(y if zero is None else y + zero, to=to)
+
+
+@Requantize.type
+def _(x, factor=None, bias=None, zero=None, *, to):
+    _check_floats(factor, bias, zero)
+    need(x.dtype in SUMS, "x must be float32 or int32, it is {}", x.dtype)
+    need(to in WHOLE, "to must be one of {}, it is {}", ", ".join(WHOLE), to)
+    return _stretched(x, factor, bias, zero, to=np.dtype(to))
+
+
+WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
+SUMS = (np.dtype(np.float32), np.dtype(np.int32))
+
+
+def _check_floats(*values: Value | None) -> None:
+    for v in values:
+        need(v is None or v.dtype == np.float32, "a factor or term is not float32")
+
+
+def _stretched(*values: Value | None, to: np.dtype[Any]) -> Type:
+    return Type(to, broadcast(*[v.type.shape for v in values if v is not None]))
 
 
 @op()

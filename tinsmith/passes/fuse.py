@@ -140,11 +140,11 @@ MIXED = (*BYTES, "float32")
 
 def _is_elementwise(node: Node) -> bool:
     """Whether a node may be in a region: it is elementwise, of known rank, with one floating-point
-    type for all inputs and the output, or a conversion between float32 and bytes."""
+    type for all inputs and the output, or leads from bytes to float32 or back."""
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
     dtype = node.output.dtype
-    x = node.inputs[0] if "conversion" in node.op.traits else None
+    x = node.inputs[0] if node.op.traits & {"conversion", "rescales"} else None
     if x is not None and node.output.shape is not None:
         kinds = {name_of(dtype), name_of(x.dtype)}
         if "float32" in kinds and kinds < set(MIXED):

@@ -118,8 +118,7 @@ def flat(zero: Value | None) -> Any:
 
 def scaled(sums: Value, factor: Array, bias: Any) -> Value:
     """sums * factor + bias (None: 0), as float32."""
-    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), factor)
-    return y if bias is None else OPS["Add"](y, bias)
+    return OPS["Rescale"](sums, factor, bias)
 
 
 def of_dequantised(window: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
-from tinsmith.passes.lower_quant import FLOAT32, given, known
+from tinsmith.passes.lower_quant import FLOAT32, floated, given, known
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
@@ -39,12 +39,9 @@ def _need_float32(*scales: Any) -> None:
 def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
     """saturate(round(sums * factor) + zero), of the element type of the zero point `zero`, which is
     one number or a vector along the axis before the last."""
-    y = sums if sums.dtype == FLOAT32 else OPS["Cast"](sums, to="float32")
-    y = OPS["Round"](OPS["Mul"](y, factor))
     zero = _column(zero, 1)
-    if not isinstance(zero, np.ndarray) or zero.any():
-        y = OPS["Add"](y, OPS["Cast"](zero, to="float32"))
-    return OPS["Cast"](y, to=zero.dtype.name)
+    place = None if isinstance(zero, np.ndarray) and not zero.any() else floated(zero)
+    return OPS["Requantize"](sums, factor, None, place, to=zero.dtype.name)
 
 
 MOST_TAPS = 49  # of a depthwise kernel: 7x7; estimated

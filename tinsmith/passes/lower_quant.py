@@ -76,12 +76,10 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
         raise Skip(f"the scale is {scale.dtype}, the result {q.output.dtype}")
     if name_of(x.dtype) not in (*SMALL, "int32"):
         raise Skip(f"x is {x.dtype}")
-    y = OPS["Cast"](x, to="float32")
-    if (zero := nonzero(zero)) is not None:
-        if x.dtype == np.int32:
-            raise Skip("x is int32, with a zero point")
-        y = OPS["Sub"](y, _along(zero, x, q.axis, q.block_size))
-    return OPS["Mul"](y, _along(scale, x, q.axis, q.block_size))
+    if (zero := nonzero(zero)) is not None and x.dtype == np.int32:
+        raise Skip("x is int32, with a zero point")
+    place = None if zero is None else _along(zero, x, q.axis, q.block_size)
+    return OPS["Rescale"](x, _along(scale, x, q.axis, q.block_size), None, place)
 
 
 @rules.rule(
@@ -97,10 +95,9 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     if x.dtype != FLOAT32 and x.dtype != np.int32:
         raise Skip(f"x is {x.dtype}")
     real = x if x.dtype == FLOAT32 else OPS["Cast"](x, to="float32")
-    y = OPS["Round"](OPS["Div"](real, _along(scale, x, q.axis, q.block_size)))
-    if (zero := nonzero(zero)) is not None:
-        y = OPS["Add"](y, _along(zero, x, q.axis, q.block_size))
-    return OPS["Cast"](y, to=low.name)
+    y = OPS["Div"](real, _along(scale, x, q.axis, q.block_size))
+    place = None if (zero := nonzero(zero)) is None else _along(zero, x, q.axis, q.block_size)
+    return OPS["Requantize"](y, None, None, place, to=name_of(low))
 
 
 @rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
@@ -121,6 +118,5 @@ def dynamic_quantize(x: Value) -> tuple[Value, ...]:
     scale = OPS["Div"](span, np.float32(255))
     place = OPS["Max"](OPS["Div"](OPS["Neg"](low), scale), zero)
     place = OPS["Round"](OPS["Min"](place, np.float32(255)))
-    y = OPS["Add"](OPS["Round"](OPS["Div"](x, scale)), place)
-    y = OPS["Cast"](y, to="uint8")
+    y = OPS["Requantize"](OPS["Div"](x, scale), None, None, place, to="uint8")
     return y, scale, OPS["Cast"](place, to="uint8")

@@ -231,12 +231,15 @@ requantise = RuleSet(
 )
 register("machine", when=lambda context: context.byte_rate > 1)(requantise)
 
-_sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
+_sums = p.Rescale("sums", const("factor")) | p.Mul(p.Cast("sums").named("cast"), const("factor"))
 
 
 @requantise.rule(
-    p.QuantizeLinear(p.Add(_sums, const("bias")), const("scale"), opt("zero")).named("q")
-    | p.QuantizeLinear(_sums, const("scale"), opt("zero")).named("q"),
+    p.QuantizeLinear(
+        p.Rescale("sums", const("factor"), const("bias")) | p.Add(_sums, const("bias")) | _sums,
+        const("scale"),
+        opt("zero"),
+    ).named("q"),
     sums=np.arange(-10, 10, dtype=np.int32).reshape(4, 5),
     factor=float32(0.1, 0.2, 0.3, 0.01, 1),
     bias=float32(0.1, 0.2, 0.3, 0.01, 1),
@@ -254,9 +257,8 @@ def requantised(
     if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is no sum")
     step = scale.astype(np.float64).reshape(())
-    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), _finite(factor / step))
-    y = y if bias is None else OPS["Add"](y, _finite(bias / step))
-    return _narrow(y, zero, low)
+    term = None if bias is None else _finite(bias / step)
+    return _narrow(sums, zero, low, _finite(factor / step), term)
 
 
 def _finite(numbers: Any) -> Array:
@@ -268,12 +270,12 @@ def _finite(numbers: Any) -> Array:
     return found
 
 
-def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
-    """saturate(round(y) + zero), of type `low`."""
-    y = OPS["Round"](y)
-    if nonzero(zero) is not None:
-        y = OPS["Add"](y, floated(flat(zero)))
-    return OPS["Cast"](y, to=name_of(low))
+def _narrow(
+    x: Value, zero: Value | None, low: np.dtype[Any], factor: Any = None, term: Any = None
+) -> Value:
+    """saturate(round(x * factor + term) + zero), of type `low`."""
+    place = None if nonzero(zero) is None else floated(flat(zero))
+    return OPS["Requantize"](x, factor, term, place, to=name_of(low))
 
 
 @requantise.rule(
@@ -315,9 +317,10 @@ def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q
         if factor > ENTRIES:
             raise Skip("one step of a term is beyond all steps of the sum")
         shift -= factor * (0 if z is None or z.const is None else int(z.const.item()))
-        terms.append(OPS["Mul"](OPS["Cast"](v, to="float32"), np.float32(factor)))
-    last = OPS["Add"](terms[1], np.float32(shift)) if shift else terms[1]
-    return _narrow(OPS["Add"](terms[0], last), zero, q.output.dtype)
+        terms.append((v, np.float32(factor)))
+    first, last = terms
+    last = OPS["Rescale"](*last, np.float32(shift) if shift else None)
+    return _narrow(OPS["Add"](OPS["Rescale"](*first), last), zero, q.output.dtype)
 
 
 @requantise.rule(
@@ -332,8 +335,8 @@ def mean(x: Value, xs: Array, xz: Array | None, pool: Node) -> Value:
     if xs.size != 1 or pool.kind != "mean":
         raise Skip("it has a scale for each place, or is no mean")
     y = OPS["GlobalPool"](x, dtype="float32")
-    y = y if xz is None or not xz.any() else OPS["Sub"](y, xz.astype(FLOAT32).reshape(()))
-    return OPS["Mul"](y, xs.reshape(()))
+    zero = None if xz is None or not xz.any() else xz.astype(FLOAT32).reshape(())
+    return OPS["Rescale"](y, xs.reshape(()), None, zero)
 
 
 factors = RuleSet("quantise-by-factor", "Values are quantised by a product, not by a division.")
@@ -357,4 +360,4 @@ def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> 
     if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is not float32")
     inverse = _finite(1 / float(scale.item()))
-    return _narrow(OPS["Mul"](x, inverse), zero, q.output.dtype)
+    return _narrow(x, zero, q.output.dtype, inverse)
