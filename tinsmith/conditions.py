@@ -34,7 +34,7 @@ R = TypeVar("R")
 class Scope:
     """The symbols of one program, and the conditions on them. Not thread-safe.
 
-    atoms       symbols by name, operations by (name, formulas)
+    atoms       name of a symbol, or (operation, its formulas) -> the atom
     symbols     the symbols (free sizes), in order
     conditions  the relations that a call must meet (see `Conditions`)
     least       atom -> a known lower bound of its value in every call

@@ -86,7 +86,8 @@ _begun: set[Extension] = set()
 
 
 def load() -> None:
-    """Import the chosen extensions, each once. Raises ExtensionError, which names the package."""
+    """Import the modules of the chosen extensions, each once in a process. Raises ExtensionError,
+    which names the package, for one that fails; the next call tries it again."""
     with _loading:
         for one in chosen():
             if one in _begun:  # also while it is imported: it may look up rows itself
@@ -168,7 +169,8 @@ def _text(path: str) -> bytes:
 
 
 def _of_group(text: bytes) -> Iterator[tuple[str, str]]:
-    """(name, module) of each entry point of our group in an `entry_points.txt`."""
+    """Yield (name, module) of each entry point of our group in the bytes of an `entry_points.txt`,
+    which has the group; nothing if they cannot be parsed."""
     from configparser import ConfigParser
     from configparser import Error as ParserError
 

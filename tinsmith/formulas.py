@@ -74,8 +74,9 @@ def pieces_of(length: int, sizes: int, size: int) -> int:
 
 @lru_cache(maxsize=4096)
 def cut(length: int, sizes: int) -> Mapping[int, int]:
-    """Cut `length` into pieces of allowed sizes: size -> count. Bit s of `sizes` allows the size s.
-    The pieces are the balanced ones if their sizes are allowed, else the fewest."""
+    """Cut `length` into pieces of allowed sizes: size -> count. Bit s of `sizes` allows the size s;
+    1 must be allowed. The pieces are those of `balanced` if their sizes are allowed, else as few as
+    possible."""
     found = balanced(length, sizes.bit_length() - 1)
     if all(sizes >> s & 1 for s, _ in found):
         return dict(found)
@@ -110,7 +111,8 @@ OPERATIONS: dict[str, Callable[..., int]] = {
 
 
 class Atoms(Protocol):
-    """What formulas need of a `conditions.Scope`, which makes each atom once."""
+    """The part of `conditions.Scope` that formulas use: `atom` makes each atom once, `low` knows a
+    lower bound."""
 
     def atom(self, name: str, *args: Form) -> Atom: ...
 
@@ -136,7 +138,8 @@ def length_of(form: Form) -> int:
 
 
 def is_long(form: Form) -> bool:
-    """Whether a formula is too long, or nested too deeply, to be written and computed."""
+    """Whether a formula has more than LONGEST atoms and numbers, or nests operations deeper than
+    DEEPEST: it is then neither written nor computed."""
     length = 0
     for atoms, _ in form:
         length += 1
@@ -189,8 +192,8 @@ def multiplied(a: Form, b: Form) -> Form:
 
 
 def divided(scope: Atoms, a: Form, b: Form) -> Form:
-    """a // b, the floor of the quotient, maybe by atoms of `scope`. Raises ZeroDivisionError if b
-    is 0."""
+    """a // b, rounded down: a polynomial where rules find one, else an atom "//" of `scope`. A b
+    that is no number is taken for nonzero. Raises ZeroDivisionError if b is the number 0."""
     n = constant(b)
     if n == 0:
         raise ZeroDivisionError("a size is divided by 0")

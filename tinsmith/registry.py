@@ -47,7 +47,8 @@ class Registry(Generic[T]):
         self.edition = 0
 
     def register(self, name: str, row: T) -> T:
-        """Add a row and return it. Raises DuplicateName for a name that the table has."""
+        """Add a row under a name and return it. Raises DuplicateName for a name that the table has,
+        unless a module of the package registers it again because its import had failed."""
         module = _registering_module()
         root = (self._package or "").partition(".")[0]
         own = module.get("__name__", "").partition(".")[0] == root

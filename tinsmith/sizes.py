@@ -46,8 +46,8 @@ R = TypeVar("R")
 
 
 def _by_number(name: str) -> Any:
-    """Return the method `name` of Size, which is int's on the example's number; a condition records
-    that the size must have this number."""
+    """Return a method of Size that calls int's method `name` on the example's numbers of both
+    operands; a condition records that each must be this number."""
     return lambda self, other: getattr(self.__index__(), name)(int(other))
 
 
@@ -356,13 +356,14 @@ def values_in(
 
 
 def has_sizes(array: Any) -> bool:
-    """Whether a small array of objects holds a Size."""
+    """Whether a small array of objects holds a Size; False for arrays of other dtypes."""
     return array.dtype == object and any(isinstance(v, Size) for v in array.reshape(-1).tolist())
 
 
 def as_numbers(array: Any, dtype: Any) -> Any:
-    """Convert an array of objects to `dtype`. Sizes become the example's numbers, which is recorded
-    as a condition. Other arrays are returned as they are."""
+    """Convert an array of objects to `dtype`: Sizes become the example's numbers, which is recorded
+    as a condition. Arrays of other dtypes are returned as they are, as are all if `dtype` is
+    object."""
     if array.dtype != object or array.dtype == dtype:
         return array
     return array.astype(dtype)

@@ -39,10 +39,10 @@ class Job(PlanOptions):
 
     target          the machine to compile for; None for a backend that computes whole models
     cache           whether code is kept in, and taken from, the cache on disk
-    room            memory that gets the packed weights; None: that of this process
+    room            gets the packed weights (see `cpu.Room`); None: memory of this process
     shared_weights  packed weights of the model's other programs, which are used again; the new
                     ones are added to them
-    compiler        by `Cpu.compiler`, for the cpu backend; None: it makes one
+    compiler        from `Cpu.compiler`, for the cpu backend, which closes it; None: it makes one
     planned         called once with the plan, while its code is compiled on other threads
     """
 

@@ -18,7 +18,8 @@ def load_code(
     codes: Mapping[str, str], target: Target, cache: bool, compiler: Compiler | None = None
 ) -> Library:
     """Compile the functions of `codes` (symbol -> LLVM text), or find them in the cache on disk if
-    `cache`, and load them. `compiler`: one that may have begun with some of them."""
+    `cache`, and load them. `compiler`: one that has perhaps begun with some of them; None: a new
+    one."""
     return load_library(codes, target, open_cache() if cache else None, compiler)
 
 

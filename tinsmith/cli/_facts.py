@@ -41,9 +41,9 @@ class Facts:
 
 
 def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
-    """Count with the given sizes of free input dimensions, and 1 for the others. If no size is
-    given, and the graph does not fit sizes of 1, they are unknown. Raises TypeRuleError,
-    ReferenceFailed for given sizes that do not fit."""
+    """Count over a graph with the given sizes of free input dimensions, and 1 for the others. If no
+    size is given, and the graph does not fit sizes of 1, free sizes count as unknown. Raises
+    TypeRuleError, ReferenceFailed for given sizes that do not fit."""
     free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
     assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
     chosen = {**sizes, **assumed}

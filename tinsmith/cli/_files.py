@@ -30,7 +30,8 @@ element of an output. Estimated: rounding to float16 changes every weight by up 
 @dataclass(frozen=True)
 class Writing:
     """The options of a command that writes a model: the file to read (`model`), the part of its
-    graph to keep (`outputs`, `cut`), the file to write (`out`), and for --verify how both are
+    graph to keep (`outputs`, `cut`), the file to write (`out`) and the type of `weights` there, how
+    to read (`random_weights`, `batch`, `input_shapes`, as in `load`), and for --verify how both are
     compared."""
 
     model: str

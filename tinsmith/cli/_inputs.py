@@ -124,7 +124,8 @@ class Inputs:
         return [n for n in self.types if n not in self.arrays]
 
     def in_order(self, sources: Sequence[str]) -> None:
-        """Take arguments without a name for the inputs that have no array yet, in order."""
+        """Take arguments without a name for the inputs that have no array yet, in order. Raises
+        InputNameError if more are given, or pictures for a batch are mixed with other files."""
         others = [s for s in sources if not is_picture(s)]
         if others and len(sources) - len(others) > 1 and len(sources) > len(self.free()):
             named = f", or say which input takes it: NAME={others[0]}" * (len(self.types) > 1)

@@ -115,7 +115,8 @@ class Build:
         return Built(path, net, (time.perf_counter() - start) * 1e3)
 
     def compile_for(self, path: str, given: Given) -> tuple[Built, Fed]:
-        """Read the given inputs, and compile for their shapes."""
+        """Compile for the shapes of the given inputs, which are read; return the net and the
+        inputs."""
         built = self.hinted(given.dims).compile(path)
         net = built.net
         fed = given.read(net.inputs)

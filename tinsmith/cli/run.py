@@ -145,8 +145,9 @@ def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, 
 def check_unused(
     shown: dict[str, dict[str, Any]], labels: str | None, names: list[str] | None, top: int | None
 ) -> None:
-    """Called where no output has class scores: raise InputShapeError if --labels or --top is
-    given."""
+    """Called where no output has class scores: raise InputShapeError if --labels (`labels`; the
+    file's lines are `names`) or --top is given. `shown`: name of an output -> what `describe`
+    says."""
     shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
     if names:
         rows = (row["shape"] for row in shown.values())
@@ -163,8 +164,9 @@ def check_unused(
 
 
 def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
-    """An output as plain data: type, range, and its best classes where it has class scores. A map
-    is described as a row of numbers; without `labels`, its keys are these."""
+    """An output as plain data: type, range, and its `top` best classes where it has class scores,
+    with names from `labels` (None: numbers). A map is described as a row of numbers; without
+    `labels`, its keys are these."""
     if not isinstance(array, np.ndarray):
         return describe_held(array, labels, top)
     row: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}

@@ -86,9 +86,10 @@ class Builder:
         self, name: str, ty: Ty | None, args: Sequence[Val] = (), *, text: str = "",
         params: str = "",
     ) -> Val:  # fmt: skip
-        """Declare and call an LLVM intrinsic or an outside function, and return its result, of type
-        `ty` (None: it has none). `text` and `params` are operands and their types as LLVM text, in
-        place of those of `args`. Call a target's own intrinsics only for targets that have them."""
+        """Declare and call the LLVM intrinsic or outside function `name`, and return its result, of
+        type `ty` (None: it has none; do not use what is returned). `text` and `params` are operands
+        and their types as LLVM text, in place of those of `args`. Call a target's own intrinsics
+        only for targets that have them."""
         text = text or ", ".join([f"{a.ty.llvm} {a.ref}" for a in args])
         params = params or ", ".join([a.ty.llvm for a in args])
         result = "void" if ty is None else ty.llvm
@@ -178,20 +179,21 @@ class Builder:
         return value if isinstance(value, Val) else self.const(value, I64)
 
     def pointer(self, name: str, elem: Ty) -> Ptr:
-        """A parameter of type PTR as a pointer to elements of type `elem`."""
+        """The function's parameter `name`, of type PTR, as a pointer to elements of type `elem`."""
         return Ptr(self, self.args[name].ref, elem)
 
     def null(self, elem: Ty) -> Ptr:
-        """The null pointer."""
+        """The null pointer, as one to elements of type `elem`."""
         return Ptr(self, "null", elem)
 
     def stack(self, elem: Ty, count: int) -> Ptr:
-        """Memory for `count` elements on the stack, not initialised."""
+        """Memory for `count` elements of type `elem` on the stack, not initialised. Call it outside
+        of loops: each run of it takes more."""
         text = f"alloca [{count} x {elem.llvm}], align {elem.nbytes}"
         return Ptr(self, self.emit(PTR, text).ref, elem)
 
     def minimum(self, a: Val | int, b: Val | int) -> Val | int:
-        """The smaller of two indices: a number, if both are known."""
+        """The smaller of two indices: a number, if both are numbers; else a `Val`."""
         if not isinstance(a, Val) and not isinstance(b, Val):
             return smallest(a, b)
         return self.index(a).min(self.index(b))
@@ -202,7 +204,8 @@ class Builder:
         return self.index(a).max(self.index(b))
 
     def first_lanes(self, count: Val | int, lanes: int) -> Val:
-        """A mask whose first `count` lanes are on; with `count` above `lanes` all are."""
+        """A mask of `lanes` lanes whose first `count` are on; with `count` above `lanes` all
+        are."""
         if isinstance(count, int):
             return self.vector([int(i < count) for i in range(lanes)], I1)
         steps = self.vector(list(range(lanes)), I32)
@@ -234,9 +237,9 @@ class Builder:
         self, start: Val | int, count: int, lanes: int,
         body: Callable[[Any, int, Val | None], None],
     ) -> None:  # fmt: skip
-        """Emit `body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: once,
-        with a mask, where the target has cheap masks; else in a loop over single elements (lanes 1,
-        mask None)."""
+        """Emit `body(index, lanes, mask)` for `count` < `lanes` elements, a number, from `start`
+        on: once, with a mask, where the target has cheap masks; else in a loop over single elements
+        (lanes 1, mask None)."""
         if self.target.has_masks and lanes > 1:
             body(start, lanes, self.first_lanes(count, lanes))
         else:
@@ -379,7 +382,8 @@ class Builder:
                 body(i, 1, None)
 
     def ret(self) -> Function:
-        """End the function and hand its text to the module."""
+        """End the function and hand its text to the module. Returned is its name with all
+        parameters: those for tables that the code reads (`Tables.params`) are added last."""
         self.line("ret void")
         self.function.params += self.tables.params()
         linkage = "internal " if self._internal else ""

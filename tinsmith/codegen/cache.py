@@ -41,8 +41,8 @@ Estimated."""
 
 
 class Cache:
-    """Compiled code on disk: entries by key in the directory `path`, of `limit` bytes; None: as the
-    environment says. Safe to share between threads and processes.
+    """Compiled code on disk: entries by key in the directory `path`, of at most about `limit` bytes
+    (`trim`); None: as the environment says. Safe to share between threads and processes.
 
     Raises CacheError where the directory cannot be made, or others could write code into it.
     """
@@ -81,7 +81,8 @@ class Cache:
         return data
 
     def put(self, key: str, data: bytes) -> bool:
-        """Store an entry. Returns False if it cannot be written."""
+        """Store `data` as the entry `key`, in place of an earlier one. Returns False if it cannot
+        be written. After each 16th of `limit` bytes that this object has stored it calls `trim`."""
         import tempfile
 
         try:
@@ -176,8 +177,8 @@ def _limit() -> int:
 
 
 def _make(path: Path) -> None:
-    """Make the directory. Raises CacheError if that fails, and for a directory that belongs to, or
-    may be written by, somebody else."""
+    """Make the directory `path`, if it is not there. Raises CacheError if that fails, and for a
+    directory that belongs to, or may be written by, somebody else."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -204,7 +205,8 @@ def _make(path: Path) -> None:
 
 
 def remake(folder: Path) -> None:
-    """Make a folder of the cache anew if it is gone. Raises OSError."""
+    """Make a folder of the cache (its own or PROGRAMS) anew if it is gone. Raises OSError if that
+    cannot be done safely (`_make`)."""
     if folder.is_dir():
         return
     try:
@@ -216,7 +218,8 @@ def remake(folder: Path) -> None:
 
 
 def tell_full(folder: Path, error: OSError) -> None:
-    """Warn, once for each folder, that a write failed as there is no space."""
+    """Warn, once for each folder, if a write failed with `error` as there is no space; other errors
+    are passed over."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and folder not in _FULL:
         _FULL.add(folder)
         warn(

@@ -58,7 +58,8 @@ class Core(NamedTuple):
     measured: bool = False
 
     def rates(self, lanes: int, fma: bool) -> Rates:
-        """The rates of code with vectors of `lanes` floats, with or without fused multiply-adds."""
+        """The rates of code with vectors of `lanes` floats; `fma`: with fused multiply-adds,
+        without which a core of no further pipes for additions computes half as fast."""
         hertz = self.clock * 1e9
         pipes = self.pipes[_width(lanes)]
         products = pipes if fma or self.apart else pipes / 2
@@ -141,7 +142,8 @@ MODELS: dict[tuple[str, int], tuple[tuple[range, str], ...]] = {
 
 
 def core_of(vendor: str, family: int, model: int) -> Core | None:
-    """The row of a processor; None if it is not in the table."""
+    """The row of a processor, by what cpuid or /proc/cpuinfo tell of it; None if it is not in the
+    table."""
     for models, name in MODELS.get((vendor, family), ()):
         if model in models:
             return CORES[name]

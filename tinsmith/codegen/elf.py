@@ -130,8 +130,9 @@ def _parse(data: bytes, index: int) -> _Object:
 
 
 class _Names:
-    """The global symbols of all objects, by name. Raises CodegenError for undefined ones, and for
-    two different definitions of one."""
+    """The global symbols of all objects: `defined` has (object, symbol) by name, the first of equal
+    definitions. Raises CodegenError for undefined ones, and for two different definitions of
+    one."""
 
     def __init__(self, objects: Sequence[_Object]) -> None:
         self.defined: dict[str, tuple[_Object, _Symbol]] = {}
@@ -173,9 +174,9 @@ class _Names:
 
 
 def _content(obj: _Object, s: _Symbol) -> object:
-    """Equal for two definitions of one name that are the same code: the symbol's bytes, and its
-    relocations, each with the name to which it refers (for local constants: the bytes of their
-    section)."""
+    """What is equal for two definitions of one name, s of `obj`, that are the same code: the
+    symbol's bytes, and its relocations, each with the name to which it refers (for local constants:
+    the bytes of their section)."""
     if s.section not in obj.sections:
         return s.value
     end = s.value + s.size
@@ -257,7 +258,8 @@ def _hash_table(names: Sequence[str]) -> bytes:
 
 
 def link(objects: Sequence[bytes], soname: str = "libtinsmith.so") -> bytes:
-    """The bytes of one shared library that exports every global function of the objects.
+    """The bytes of one shared library, of the name `soname`, that exports every global function of
+    the objects.
 
     Equal objects, and equal definitions of one symbol, are taken once. Raises CodegenError for
     undefined symbols (it names all), contradicting definitions, and damaged objects.
@@ -337,8 +339,8 @@ class _Link:
                 yield obj, r
 
     def _target(self, obj: _Object, r: _Relocation) -> tuple[int, str | int]:
-        """A key for the symbol of a relocation: relocations of equal keys share a word of the
-        global offset table."""
+        """A key for the symbol to which relocation r of `obj` refers: relocations of equal keys
+        share a word of the global offset table."""
         s = obj.symbols[r.symbol]
         return (-1, s.name) if s.bind else (obj.index, r.symbol)
 

@@ -76,7 +76,7 @@ def _without_table(x: Val) -> Val:
 
 def _entries(x: Val) -> int:
     """How many entries (16 or 8) a table has from which one instruction looks up every lane of x; 0
-    if the target has no such instruction."""
+    if the target has no such instruction for as many lanes."""
     if has_tables(x):
         return ENTRIES
     return 8 if x.b.target.vectors in ("avx2", "avx512") and x.ty.lanes == 8 else 0
@@ -146,7 +146,8 @@ def _quotient(x: Val, y: Val) -> tuple[Val, Val, Val]:
 
 
 def _exact_quotient(x: Val, y: Val) -> Val:
-    """The truncated quotient of integers, y not 0. Vectors are divided as floats.
+    """The truncated quotient of integers, y not 0. Vectors are divided as floats, where the target
+    converts them well.
 
     If floats hold both integers exactly, their quotient differs from the next whole number by more
     than its rounding error. For 64 bits a second quotient is computed, of what the first leaves;

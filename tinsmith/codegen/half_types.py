@@ -23,7 +23,7 @@ _INF32, _INF16 = 0x7F800000, 0x7C00  # the bits of infinity in float32 and in fl
 
 
 def bits_of(value: float, kind: str) -> int:
-    """The 16 bits of a number that the `kind` "f16" or "bf16" holds exactly."""
+    """The 16 bits, as a number, of `value`, which the `kind` "f16" or "bf16" holds exactly."""
     if kind == "bf16":
         return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
     return struct.unpack("<H", struct.pack("<e", value))[0]
@@ -48,7 +48,7 @@ def widened(x: Val) -> Val:
 
 
 def narrowed(x: Val, kind: str) -> Val:
-    """The half of `kind` "f16" or "bf16" nearest to a float32."""
+    """The half of `kind` "f16" or "bf16" nearest to a float32, lane by lane."""
     if kind == "bf16":
         return _to_bfloat16(x)
     if x.b.target.vectors in CONVERTING:

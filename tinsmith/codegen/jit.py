@@ -58,9 +58,9 @@ _machines = _Machines()
 
 @contextmanager
 def _module(text: str, layout: str) -> Iterator[Any]:
-    """A context with the parsed and verified module of a text. The module is closed before LLVM's
-    context, which garbage collection would not guarantee. Raises CodegenError if LLVM refuses the
-    text."""
+    """A context with the parsed and verified module of a text; `layout` is LLVM's data layout of
+    the target. The module is closed before LLVM's context, which garbage collection would not
+    guarantee. Raises CodegenError if LLVM refuses the text."""
     llvm, module = _llvm(), None
     try:
         try:
@@ -116,7 +116,7 @@ def _emit(machine: Any, module: Any) -> bytes:
 
 
 def assembly(text: str, target: Target) -> str:
-    """The assembly for a module's text, for tests and for reading."""
+    """The target's assembly for a module's text, for tests and for reading."""
     machine = _machine(target)
     with _module(text, str(machine.target_data)) as module, _as_written:
         return str(machine.emit_assembly(module))
@@ -124,7 +124,8 @@ def assembly(text: str, target: Target) -> str:
 
 class InProcess:
     """Objects that LLVM's LLJIT links into this process, where there is no ELF; `data` are their
-    bytes. Raises CodegenError for undefined symbols."""
+    bytes. `symbols` are the functions that `address` can tell. Raises CodegenError for undefined
+    symbols."""
 
     def __init__(self, objects: Sequence[bytes], target: Target, symbols: Sequence[str]) -> None:
         llvm = _llvm()

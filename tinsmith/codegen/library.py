@@ -105,8 +105,8 @@ class Compiler:
             self._found[text] = known
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
-        """The objects of `codes` (symbol -> text), by symbol. Raises CodegenError if LLVM refuses a
-        text."""
+        """The objects of `codes` (symbol -> text), by symbol, once all are there. Raises
+        CodegenError if LLVM refuses a text."""
         calls, self._calls = self._calls, {}  # after an interrupt none must be left cancelled
         self._calls = {text: call for text, call in calls.items() if not call.cancel()}
         self._pools.append(Workers(usable_cores()))

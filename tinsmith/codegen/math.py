@@ -168,7 +168,7 @@ def _scale(p: Val, t: Val) -> Val:
 
 
 def scalef(p: Val, n: Val) -> Val:
-    """p * 2^n for whole numbers n, all 16 float32 of AVX-512."""
+    """p * 2^n for whole numbers n given as floats: only for vectors of 16 float32, with AVX-512."""
     v = p.ty.llvm
     name, params = "llvm.x86.avx512.mask.scalef.ps.512", f"{v}, {v}, {v}, i16, i32"
     text = f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4"

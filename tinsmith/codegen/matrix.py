@@ -70,8 +70,8 @@ def multiply_bytes(b: Builder, c: int, a: int, w: int) -> None:
 
 
 def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = "") -> None:
-    """Emit an instruction on matrix registers. `text` and `params` are further operands and their
-    types, as LLVM text."""
+    """Emit the instruction `name` on matrix registers, by their numbers. `text` and `params` are
+    further operands and their types, as LLVM text, each after a comma."""
     numbers = ", ".join(f"i8 {register}" for register in registers)
     kinds = ", ".join(["i8 immarg"] * len(registers))
     b.intrinsic(f"llvm.x86.{name}", None, text=numbers + text, params=kinds + params)

@@ -34,15 +34,16 @@ class Module:
     def function(
         self, name: str, params: Sequence[tuple[str, Ty]], *, internal: bool = False
     ) -> Builder:
-        """Start a void function, and return its builder, whose `ret` ends it and adds it to the
-        module. Other modules cannot call an `internal` function."""
+        """Start a void function of these (name, type) parameters, and return its builder, whose
+        `ret` ends it and adds it to the module. Other modules cannot call an `internal`
+        function."""
         from tinsmith.codegen.builder import Builder
 
         return Builder(self, Function(name, params), internal)
 
     def declare(self, name: str, signature: str) -> None:
-        """Declare an intrinsic or another module's function by LLVM's line, `signature`. Raises
-        CodegenError if an earlier one differs."""
+        """Declare `name`, an intrinsic or another module's function, by LLVM's line `signature`
+        ("declare ..."). Raises CodegenError if an earlier one for it differs."""
         if self._declared.setdefault(name, signature) != signature:
             raise CodegenError(f"{name} is declared as {self._declared[name]} and as {signature}")
 

@@ -16,8 +16,8 @@ as scales, from a table of its layer: the table's address."""
 
 
 class Tables:
-    """What a function reads from its tables. Functions of one module that call each other may share
-    one."""
+    """What a function reads from its tables, collected by its `Builder`. Functions of one module
+    that call each other may share one `Tables`."""
 
     def __init__(self) -> None:
         self.sizes: dict[Size, str] = {}
@@ -31,7 +31,7 @@ class Tables:
         """(index, type) of the numbers that are read -> their LLVM names."""
 
     def params(self) -> list[tuple[str, Ty]]:
-        """The parameters that a function has for its tables."""
+        """The parameters (name, type) that a function has for the tables that it reads, if any."""
         given = ((NUMBERS, self.read), (SIZES, self.sizes and not self.sizes_from))
         return [(name, PTR) for name, needed in given if needed]
 

@@ -24,8 +24,8 @@ def has_tables(x: Val) -> bool:
 
 
 def look_up(index: Val, table: Sequence[int | float], elem: Ty) -> Val:
-    """table[index] for each of 8 lanes (AVX2) or 16 (AVX-512). The table has an entry of 32 bits
-    for each lane; higher bits of the index are ignored."""
+    """table[index] for each of 8 lanes (AVX2) or 16 (AVX-512). The table has as many entries, of
+    the 32-bit type `elem`; of an index only the low 3 or 4 bits count."""
     values = index.b.vector(table, elem)
     kind = "sf" if elem.is_float else "si"
     name, order = f"llvm.x86.avx512.permvar.{kind}.512", (values, index)

@@ -57,7 +57,8 @@ class Ptr:
         return self.b.emit(I1, f"icmp ne ptr {self.address}, null")
 
     def of(self, value: Val) -> Ptr:
-        """A pointer of the same type at the address `value`, such as one from `Ptr.value`."""
+        """A pointer to the same type of elements at the address `value`, such as `Ptr.value` of
+        this one, or what a loop carries of it."""
         return Ptr(self.b, value.ref, self.elem)
 
     def load(
@@ -91,7 +92,7 @@ class Ptr:
         return value
 
     def splat(self, lanes: int) -> Val:
-        """Load one element, and put it into every lane."""
+        """Load one element, and put it into each of `lanes` lanes."""
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
@@ -191,8 +192,8 @@ class Ptr:
     def call(
         self, kind: Function, args: Sequence[Val | Ptr | int], result: Ty | None = None
     ) -> Val:
-        """Call the function at this address, with the parameters of `kind`; its result, of type
-        `result` (None: void)."""
+        """Call the function at this address, which has the parameters of `kind`. Return its result,
+        of type `result` (None: void, and what is returned must not be used)."""
         return self.b.call_at(self.address, kind, args, result)
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:

@@ -93,8 +93,8 @@ class Product:
 
     @property
     def centred(self) -> bool:
-        """Whether packed elements are wider than bytes, so that bytes are packed less zero
-        points."""
+        """Whether packed elements are wider than bytes: bytes are then packed less their zero
+        points (the module's docstring)."""
         return self.left.bits > 8
 
     @property
@@ -110,8 +110,9 @@ class Product:
 
     @property
     def fold(self) -> Product:
-        """For rows of bytes: the row of vectors whose steps add up the elements of one operand
-        packed for this row, for zero points: the row `folds`, or this one."""
+        """For rows of bytes: the row of vectors by whose steps elements of one operand that is
+        packed for this row are added up, as zero points need: products by lanes of ones (`one`). It
+        is the row `folds`, or this one."""
         return PRODUCTS[self.folds] if self.folds else self
 
     def one(self, kind: Ty) -> int:
@@ -156,7 +157,7 @@ def spelled(left: Ty, right: Ty) -> Step:
 
 
 def _element(v: Val, i: int, kind: Ty) -> Val:
-    """Element i of the k-group in each lane, extended to int32."""
+    """Element i, of type `kind`, of the k-group in each lane of v, extended to int32."""
     above = BITS - (i + 1) * kind.bits
     raised = v << above if above else v
     if kind.is_signed:
@@ -289,14 +290,15 @@ def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
 
 
 def narrow_lane(row: Product, stored: Any) -> Ty:
-    """The type of the lanes that `packed_lanes` makes with elements kept in the dtype `stored`."""
+    """The type of the lanes that `packed_lanes` makes for `row` with elements kept in the dtype
+    `stored`."""
     dtype = np.dtype(stored)
     return from_dtype(dtype) if row.group == 1 else Ty(f"i{8 * dtype.itemsize * row.group}")
 
 
 def joined(elements: list[Val], row: Product) -> Val:
-    """Pack lanes of `b` in vectors of int32: element i of the k-group in a lane of the result is
-    the same lane of `elements[i]`, cut to the bits of `right`."""
+    """Emit the packing of `b`, and return its lanes, a vector of int32: element i of the k-group in
+    a lane is the same lane of `elements[i]`, a vector of int32, cut to the bits of `right`."""
     bits, lane = row.right.bits, None
     for i, v in enumerate(elements):
         part = v if (i + 1) * bits == BITS else v & ((1 << bits) - 1)

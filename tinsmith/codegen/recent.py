@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 class Recent(Generic[T]):
     """Values by key, up to `limit` in the sum of `size_of(key, value)`. The values not used for the
-    longest time go first. `put` keeps an earlier value. Thread-safe."""
+    longest time go first; `get` is a use, and gives None for an unknown key. `put` keeps an earlier
+    value of its key. Thread-safe."""
 
     def __init__(self, limit: int, size_of: Callable[[Any, T], int]) -> None:
         self.limit, self.size_of = limit, size_of

@@ -198,7 +198,8 @@ class _Block:
         return self.at(offset, ty).load()
 
     def call(self, offset: int, kind: Function, args: Sequence[Ptr | int] = ()) -> Val:
-        """Call the function whose address lies at `offset` in the block; its result, an i32."""
+        """Emit a call of the function of type `kind` whose address lies at `offset` in the block;
+        return its result, an i32."""
         return self.at(offset, PTR).load_pointer(U8).call(kind, args, I32)
 
     def call_job(self, tid: Val) -> None:

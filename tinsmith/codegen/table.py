@@ -59,7 +59,7 @@ def function(
     """A decorator that adds a row to the table: what it decorates takes a Val for each operand,
     emits code and returns the result. `numpy` defines the function; by default numpy's of that
     name. `classes` are the dtypes for which it works: f float32, d float64, i signed, u unsigned, b
-    bool, h float16 and bfloat16 (which are only moved)."""
+    bool, h float16 and bfloat16 (which are only moved). `flops`: as in `Function`."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 
@@ -74,7 +74,7 @@ def function(
 
 
 def unsupported(expr: Any) -> str | None:
-    """Why the expression has no native code; None if it has."""
+    """Why the expression has no native code, as words for a Skip; None if it has."""
 
     def check(e: Any, reasons: list[str | None]) -> str | None:
         if reason := next(filter(None, reasons), None):
@@ -102,8 +102,9 @@ def flops_of(expr: Any) -> float:
 
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Emit one node of an expression that is no leaf; return its value. `args`: its operands'
-    values; constants get `lanes` lanes. Raises CodegenError for a function without native code."""
+    """Emit one node, `expr`, of an expression, which is no leaf; return its value. `args`: the
+    values of its operands; constants get `lanes` lanes. Raises CodegenError for a function without
+    native code."""
     if expr.name in ("const", "size"):
         return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
     row = FUNCTIONS.get(expr.name)

@@ -131,14 +131,14 @@ class Target:
         return min(1.0, max(0.0, (EMPTY - filled) / (EMPTY - FULL)))
 
     def weights_rate(self, threads: int = 1, growth: float = 1.0) -> float:
-        """Bytes/s at which each of `threads` threads reads weights while all do: those `kept` in
-        the last-level cache from there, others from memory."""
+        """Bytes/s at which each of `threads` threads reads packed weights while all do: those
+        `kept` in the last-level cache from there, others from memory. `growth`: as for `kept`."""
         kept, far = self.kept(growth), self.dram_bandwidth / self.crowding(threads)
         return 1 / (kept / self.l3_bandwidth + (1 - kept) / far)
 
     def crowding(self, threads: int) -> float:
-        """The factor by which each of `threads` threads reads from memory more slowly while all
-        read."""
+        """The factor, at least 1, by which each of `threads` threads reads from memory more slowly
+        while all read than one alone does."""
         return max(1.0, self.dram_bandwidth / (self.dram_together / threads))
 
     @property

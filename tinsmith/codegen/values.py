@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def literal(value: float | int, ty: Ty) -> str:
-    """A number as LLVM text, as one element of `ty`. Integers wrap."""
+    """A number as LLVM's text of a constant of the element type `ty`. Integers wrap; floats too
+    large for float32 become infinite."""
     if ty.kind == "f64":
         return "0x" + struct.pack(">d", float(value)).hex().upper()
     if ty.kind == "f32":  # LLVM prints a float as the hex of the double that equals it
@@ -111,13 +112,13 @@ class Val:
         return self._binary(self._pick("fdiv", "sdiv", "udiv"), other, reverse=True)
 
     def __floordiv__(self, other: Any) -> Any:
-        """Quotient of non-negative integers (loop indices)."""
+        """Quotient of non-negative integers (loop indices); self for the divisor 1."""
         if isinstance(other, int) and other == 1:
             return self
         return self._binary("udiv", other)
 
     def __mod__(self, other: Any) -> Any:
-        """Remainder of non-negative integers (loop indices)."""
+        """Remainder of non-negative integers (loop indices); the number 0 for the divisor 1."""
         if isinstance(other, int) and other == 1:
             return 0
         return self._binary("urem", other)
@@ -133,8 +134,8 @@ class Val:
         return self.b.const(0, self.ty) - self
 
     def compare(self, how: str, other: Any) -> Val:
-        """Compare lane by lane: a mask of i1. `how` is one of lt le gt ge eq ne. With NaN only ne
-        holds."""
+        """Compare self with `other`, a value or number, lane by lane: a mask of i1. `how` is one of
+        lt le gt ge eq ne. With NaN only ne holds. (`==` compares Python objects.)"""
         self._need_arithmetic()
         rhs = self._like(other)
         if self.ty.is_float:
@@ -184,7 +185,7 @@ class Val:
 
     def fenced(self) -> Val:
         """The same value, fenced off from LLVM, which would else add the terms of a long sum of
-        integers to each other first, and spill them meanwhile."""
+        integers to each other first, and spill them meanwhile. Floats and scalars need no fence."""
         if self.ty.is_float or self.ty.lanes == 1:
             return self
         found = self.bitcast(self.ty.of(f"f{self.ty.bits}")).unary("arithmetic.fence")
@@ -213,7 +214,7 @@ class Val:
         return self.b.emit(ty, f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, {lane}")
 
     def lane(self, index: int | Val) -> Val:
-        """One element of a vector."""
+        """One element of a vector, a scalar, by a number or an index that the code computes."""
         where = index.ref if isinstance(index, Val) else str(index)
         return self.b.emit(self.ty.elem, f"extractelement {self.ty.llvm} {self.ref}, i64 {where}")
 

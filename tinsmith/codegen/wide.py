@@ -28,7 +28,7 @@ _TWO_OVER_PI = (  # the bits of 2 / pi, 24 in each
 
 
 def _cut(value: float, bits: int) -> float:
-    """A number > 0, truncated to its `bits` leading bits."""
+    """A `value` > 0, truncated to its `bits` leading bits."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.floor(mantissa * (1 << bits)), exponent - bits)
 
@@ -346,7 +346,7 @@ def _whole(q: Val) -> Val:
 
 
 def remainder(x: Val, y: Val) -> Val:
-    """fmod with the sign of y, as Python's %."""
+    """x - y * floor(x / y), exact but for a last rounding: of the sign of y, as Python's %."""
     m = fmod(x, y)
     moved = m.ne(0.0) & ((bits_of(m) ^ bits_of(y)) < 0)
     m = moved.select(m + y, m)

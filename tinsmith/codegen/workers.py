@@ -75,7 +75,8 @@ class Call(Generic[T]):
             self._done.release()
 
     def wait(self) -> None:
-        """Wait until the call has ended."""
+        """Wait until the call has ended, or, if it was cancelled, until its thread has reached
+        it."""
         free_imports()
         with self._done:
             pass
@@ -163,8 +164,8 @@ class Workers:
         self._threads, self._started = threads, 0
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
-        """Queue a call for one of the threads, and return it at once. Raises TargetError if the
-        system gives not even one thread."""
+        """Queue a call of `function` for one of the threads, and return the call at once. Raises
+        TargetError if the system gives not even one thread."""
         call = Call(function, *arguments)
         self._line.open.append(None)
         if self._started < min(self._threads, len(self._line.open)):
@@ -181,7 +182,7 @@ class Workers:
                 raise
 
     def close(self) -> None:
-        """Cancel the calls that have not begun, and wait until the others have ended."""
+        """Cancel the calls that have not begun, and wait until the threads have ended."""
         self._line.close()
         free_imports()
         for end in list(self._line.ends):  # a thread that is still to come begins no call

@@ -43,12 +43,14 @@ PASS, KERNEL, PLAN, MODEL, INPUTS = "pass", "kernel", "plan", "model", "inputs"
 class Culprit:
     """The pass or node that makes results differ.
 
-    kind     "pass": a pass changed what the graph computes; `name` is the pass
+    kind     "pass": a pass changed what the graph computes
              "kernel": the node alone gives wrong results, on the reference's inputs
              "plan": the node alone is right, but wrong in its place in the program
              "inputs": the node is right for its inputs, which differ from the reference's by
              rounding, within the tolerance; it enlarges that, as e^x of large x does
              "model": importer or reference, where another engine gives other results
+    name     of the pass or node; for a node also its operator, kernel, and origin in the model
+    difference  of the first output, of the pass's graph or the node, that is wrong
     replay   path of a .tin file with the node alone; its inputs are in an .npz beside it. "" if
              none was wanted or could be written
     options  of the command `tinsmith verify` that runs the replay
@@ -165,8 +167,9 @@ class Bisection:
         self.rounded = rounded(compilation.imported)
 
     def allowed(self, got: Mapping[str, Array]) -> str:
-        """Return why the outputs `got` may differ: the reference makes each of them, and each
-        rounded result, of those before it. "" if they may not."""
+        """Return a text on why the outputs `got`, by name, may be wrong in a quantised model: each
+        rounded result and each output is what references compute from the rounded results before
+        it, as generated code gave them (docs/numerics.md). "" if that is not so."""
         whole = self.compilation.place(self.shapes).clone()
         found = [v for n in whole.nodes for v in n.outputs if v.name in self.rounded]
         if not found:
@@ -181,8 +184,10 @@ class Bisection:
         return ALLOWED.format(count=len(found))
 
     def _cut(self, want: Mapping[str, Array]) -> dict[str, Array]:
-        """Let the search run on graphs that are cut at rounded results, which the reference gives.
-        Return what is wanted of these graphs."""
+        """Prepare the search in a quantised model, whose graphs are cut at rounded results
+        (`quanta.cut`): add the reference's values of these to `inputs`. Return what is then wanted,
+        by name: `want` and these values. For a program for free sizes nothing is cut; `rounded` is
+        emptied."""
         if self.freed is not None:  # its sizes are those of the model's inputs
             self.rounded = {}
         if not self.rounded:
@@ -192,9 +197,9 @@ class Bisection:
         return {n: values[n] for n in self.rounded} | dict(want)
 
     def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
-        """Return the first pass or node that differs, given the wanted outputs by name. None where
-        no pass does, nor a node with the graph cut after it. `save`: a folder for the files of a
-        replay."""
+        """Return the first pass or node that makes results wrong. `want`: the expected outputs by
+        name; `save`: a folder for the files of a replay. None where no pass is wrong, nor any node
+        with the graph cut after it."""
         want = self._cut(want)
         placed = cut(self.compilation.place(self.shapes), self.rounded)
         if (culprit := self._pass(placed, want)) is not None:
@@ -247,9 +252,9 @@ class Bisection:
     # ---- passes
 
     def _pass(self, placed: Graph, want: Mapping[str, Array]) -> Culprit | None:
-        """The first pass after which references give other outputs than `want`, or "(all passes
-        together)"; None if those of the placed graph agree. Runs ever more passes on the imported
-        graph."""
+        """Return the first pass after which references give other outputs than `want` (by name);
+        None if the placed graph gives `want`. Runs ever more passes on the imported graph. If none
+        of these graphs is wrong, the culprit is named "(all passes together)"."""
         if (found := self._wrong(placed, want)) is None:
             return None
         spec, column = self.compilation.passes, self.compilation.column
@@ -268,8 +273,8 @@ class Bisection:
         return Culprit(PASS, "(all passes together)", difference=found)
 
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
-        """The first difference of outputs of a graph, by references, from `want`; None if all
-        agree."""
+        """Compute a graph's outputs by references: return the first difference from `want`, or
+        None."""
         return self._difference(graph, run_graph(self._numbered(graph), self._fed(graph)), want)
 
     def _fed(self, graph: Graph) -> list[Array]:
@@ -327,8 +332,8 @@ class Bisection:
             node = wrong
 
     def _differs(self, placed: Graph, node: Node, values: Mapping[str, Array]) -> Difference | None:
-        """Return how a node's outputs differ from `values` if the graph ends there; None where they
-        agree."""
+        """Compute a node's outputs in generated code, with the graph cut after it: return the first
+        difference from `values` (by name), or None if they agree."""
         end, got = self._ending(placed, node, {v.name for v in node.outputs})
         return self._difference(end, got, values)
 

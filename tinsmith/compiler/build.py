@@ -106,10 +106,10 @@ class Compilation:
         return self._copier.copy(shaped_types(self.canonical, signature))
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
-        """Return (graph, matches): the graph for a signature before the machine passes, a copy. If
-        the signature fixes sizes that the model leaves free, the portable passes run on it again,
-        and `matches` is the property; else None. Drops `reports` of earlier signatures. Raises
-        TypeRuleError where sizes do not fit."""
+        """Return (graph, matches): a copy of the graph for a signature, before the machine passes.
+        If the signature fixes sizes that the model leaves free, the portable passes run on it
+        again, and `matches` is the property of that name; else None. Drops `reports` of earlier
+        signatures. Raises TypeRuleError where sizes do not fit."""
         types = shaped_types(self.canonical, signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -166,8 +166,8 @@ class Compilation:
         forced: Mapping[str, str] | None = None, room: Room | None = None, **fields: Any,
     ) -> Compiled:  # fmt: skip
         """Compile a placed graph to a program. `preferences`: measured choices. `forced`: node ->
-        kernel, besides the caller's overrides. Packed weights go to `room` (None: memory of this
-        process). `fields`: other fields of the `Job`."""
+        kernel, besides the caller's overrides; raises NoKernel if one declines. Packed weights go
+        to `room` (None: memory of this process). `fields`: other fields of the `Job`."""
         made = Job(
             self.options.threads, self.options.precision, target=self.target, cache=self.cache
         )
@@ -198,7 +198,8 @@ class Compilation:
     ) -> Made:  # fmt: skip
         """Run the passes, plan and compile for a signature. With `measure`, kernels are chosen by
         timing (`tune`). `room` is as in `compile`, `shared_weights` as in `Job`; both are used only
-        without `measure`. Raises HeldSizes (`check_held`)."""
+        without `measure`. Raises HeldSizes if the passes need the number of a free size
+        (`check_held`)."""
         check_unchanged(self._constants)
         with HOST.compiler(self.target, self.options.threads, self.cache) as compiler:
             placed = self.place(signature)
@@ -261,9 +262,9 @@ class Compilation:
 
 
 class _LettingGo:
-    """Memory for packed weights (`cpu.Room`) with a lower peak. Before `finish` joins these, it
-    gives the memory of the model's mapped `weights` back to the system; used again, they are read
-    again."""
+    """Passes packed weights on to another `cpu.Room`, with a lower peak of memory: before `finish`
+    joins them there, the system gets back the memory of `weights`, the model's arrays that are
+    mapped from files. If they are used again, they are read again."""
 
     def __init__(self, room: Room, weights: list[Array]) -> None:
         self.put, self._room, self._weights = room.put, room, weights

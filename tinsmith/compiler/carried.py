@@ -109,8 +109,8 @@ class Carried:
         return program, told
 
     def free_program(self, number: int) -> tuple[FreeProgram, Told]:
-        """Return (program, texts about it) by the number among the programs for free sizes. Raises
-        ModelFileError."""
+        """Return (program, the texts about it, by name: `Told`) for program `number` among those
+        for free sizes. Raises ModelFileError if the file's does not fit."""
         free, told = self._free_at(len(self.signatures) + number)
         self._check(free.program)
         return free, told

@@ -19,7 +19,8 @@ _first = True
 
 def still(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: switch Python's garbage collector off while the function runs, if it was on. Of
-    several threads in such functions, the first that entered switches it on again."""
+    several threads in such functions, the one that entered first switches it on again when it
+    leaves."""
 
     @wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> R:

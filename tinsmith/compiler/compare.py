@@ -72,9 +72,9 @@ def compare(
     name: str, got: Any, want: Any, tolerance: float, quantum: float | None = None
 ) -> Difference:
     """Compare an output with its expected value. It is `ok` if it differs by at most `tolerance` *
-    max|want|; integers, booleans, strings: if equal. With `quantum` (`quanta.rounded`) RARE
-    elements may be one quantum away; if that is 0, all floats by QUANTUM. Of a sequence or map, the
-    worst part is returned."""
+    max|want|; integers, booleans, strings: if equal. `quantum`: the step of a rounded result
+    (`quanta.rounded`), by which a share of RARE elements may differ; 0: a result of unknown steps,
+    which may differ by QUANTUM * max|want|. Of a sequence or map, the worst part is returned."""
     if isinstance(got, np.ndarray | np.generic) and not _holds(want):
         return _compared(name, got, want, tolerance, quantum)
     ours, theirs = parts(name, got), parts(name, want)

@@ -214,8 +214,8 @@ def _hints(sizes: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _weights(text: str | None) -> tuple[tuple[str, int], str]:
     """Return ((element type, block size), passes) for the option `weights`: "int4/32" gives
-    ("int4", 32). `passes`: text for the option `passes` that adds the passes which convert weights,
-    or ""."""
+    ("int4", 32); no block size is 0. `passes`: text for the option `passes` that adds the passes
+    which convert weights, or ""."""
     if text is None:
         return ("float32", 0), ""
     from tinsmith.passes.weights import parse, spec_of

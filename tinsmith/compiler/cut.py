@@ -32,8 +32,8 @@ MOST_NUMBERS = 16
 
 def cut(graph: Graph) -> int:
     """Move nodes whose sizes depend on data into Part nodes, in place, and return the number of
-    parts. Groups of views alone stay. Nothing is cut if a tensor input of the graph has free
-    sizes."""
+    parts. Groups of nodes that are all views stay. Nothing is cut if a tensor input of the graph
+    has free sizes."""
     if not all(v.type.is_static or _is_strange(v) for v in graph.inputs):
         return 0
     owners = _Owners(graph).found()
@@ -50,9 +50,9 @@ def cut(graph: Graph) -> int:
 
 
 def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[list[Node]]:
-    """Return lists of nodes: groups, of which those of one owner are joined, so that one step runs
-    both, unless nodes outside of the two must run between them. `groups`: (owner, level) -> nodes,
-    from `groups_of`."""
+    """Join groups of nodes, so that fewer steps run them: each with the next group of its owner,
+    unless a path leads from one to the other through nodes of neither. `groups`: (owner, level) ->
+    nodes, from `groups_of`. Return lists of nodes in the graph's order."""
     of = {n: key for key, nodes in groups.items() for n in nodes}
     nodes = {key: list(own) for key, own in groups.items()}
 

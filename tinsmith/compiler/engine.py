@@ -66,8 +66,9 @@ def computed(
     model: Any, arrays: Mapping[str, Array], names: list[str], exact_sums: bool,
     extra: Sequence[str] = (),
 ) -> dict[str, Array]:  # fmt: skip
-    """Return the values `names` as ONNX Runtime computes them; `extra`: those that are no outputs
-    of the file. `exact_sums` is as in `_session`."""
+    """Return name -> array of the values `names` as ONNX Runtime computes them from `arrays` (by
+    name; those that are no inputs are left out). `extra`: those of `names` that are no outputs of
+    the file. `model` and `exact_sums` are as in `_session`."""
     session = _session(model, extra, exact_sums)
     wanted = {i.name for i in session.get_inputs()}
     results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
@@ -77,9 +78,9 @@ def computed(
 def first_unlike(
     model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
 ) -> Culprit | None:
-    """Compare all values that ONNX Runtime computes under the names that they have here with what
-    references make of the model's inputs `arrays`, and of its own rounded values. Return the first
-    node that differs; None if there is none."""
+    """Return the first node whose result in ONNX Runtime is not what references make of the model's
+    inputs `arrays`, and of ONNX Runtime's own rounded values; None if there is none. Values are
+    compared that have one name in the file and in `graph`, its import."""
     proto = _proto(model, load_external_data=False)
     outputs = {o.name for o in proto.graph.output}
     known = {n for node in proto.graph.node for n in node.output}

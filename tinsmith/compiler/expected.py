@@ -51,7 +51,8 @@ def expected_of(against: Any) -> tuple[dict[str, Any], str]:
 
 
 def meant(text: str) -> str:
-    """Return " Did you mean ...?" for a word that is nearly one to compare with."""
+    """Return " Did you mean ...?" for a word that is nearly "reference" or "onnxruntime"; else
+    ""."""
     return suggest(ONNXRUNTIME if text.lower() == "ort" else text, (REFERENCE, ONNXRUNTIME))
 
 
@@ -94,9 +95,9 @@ def is_path(value: Any) -> bool:
 
 
 def _of(name: str, got: Any, expected: Mapping[str, Any]) -> Any:
-    """Return the expected value of the output `name`; None if there is none. A sequence or map may
-    be there in pieces, as in an .npz ("y[0]", "y[1]": `formats.npz.whole`). If the first name is of
-    a part of an array ("y[0,5]"), arrays have no pieces."""
+    """Return the expected value of the output `name`; None if there is none. `expected` may have a
+    sequence or map in pieces, as in an .npz ("y[0]", "y[1]": `formats.npz.whole`). If `got` is an
+    array, and the first name means a part of one ("y[0,5]"), only the whole name counts."""
     if isinstance(got, np.ndarray) and PART.fullmatch(next(iter(expected), "")):
         return expected.get(name)
     return whole(name, expected)

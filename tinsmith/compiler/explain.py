@@ -20,7 +20,8 @@ Said = Mapping[str, Sequence[tuple[int, Refusal]]]
 
 
 def explain_steps(built: Built, reports: Sequence[Report] = ()) -> list[Explanation]:
-    """Return an `Explanation` of each placed step, in order. `reports`: what passes did before."""
+    """Return an `Explanation` of each placed step, in order. `reports`: what the passes before did,
+    of all stages."""
     gone = _gone(reports)
     notes = _by_node(note for report in reports for note in report.notes)
     refusals = _by_node(r for report in reports for r in report.refusals)

@@ -127,9 +127,9 @@ class FreePrograms:
     ) -> Found | None:
         """Make a program for free sizes with `build` (shapes with symbols -> program, texts), add
         it, and return it with its texts. Its example is the signature, or typical sizes (see
-        `_symbols`); then it may not take the signature. None where the model has no free sizes, or
-        the compilation needs numbers, which `notes` says. Raises OptionError for contradictory
-        hints."""
+        `_symbols`): it then perhaps does not take the signature. None where the model has no free
+        sizes, or the compilation needs numbers; `notes` gets the latter. Raises OptionError for
+        contradictory hints."""
         try:
             while True:
                 is_typical, (scope, shapes, _, names) = self._symbols(made, signature)
@@ -158,8 +158,8 @@ class FreePrograms:
         return self._add(FreeProgram(program, shapes, scope), told)
 
     def typical(self, made: Compilation) -> Signature | None:
-        """Return a signature of typical sizes, of which those are equal that the model requires to
-        be; None where type inference fails, or a size is outside its range. Raises OptionError for
+        """Return a signature of typical sizes, equal where the model requires it; None where type
+        inference fails, a rank is not known, or a size is outside its range. Raises OptionError for
         contradictory hints."""
         types = [v.type.shape for v in made.canonical.inputs]
         if any(own is None for own in types):
@@ -179,9 +179,9 @@ class FreePrograms:
 
     def _symbols(self, made: Compilation, signature: Signature) -> tuple[bool, Leaving]:
         """Return (is_typical, symbols): the result of `leaving_free` for the next program's
-        example. The example has typical sizes if there are hints, sizes of 0, or numbers of the run
-        that have changed (`_changed`), unless a program takes these already; else it is
-        `signature`."""
+        example. That has typical sizes if there are hints or sizes of 0, or LEAST for numbers that
+        have changed (`_changed`). It is `signature` instead if a program takes these already, or
+        the model refuses them."""
         freed = leaving_free(made, signature, self._numbers)
         wanted = self._changed(signature)
         if self._hints or _begins_empty(made, signature):
@@ -216,8 +216,8 @@ def _begins_empty(made: Compilation, signature: Signature) -> bool:
 
 
 def _name(symbol: str, number: int) -> str:
-    """Return a symbol's name in formulas: `symbol`, the dimension's name, or "d" and the number if
-    that is no identifier or one of `OWN_NAMES`."""
+    """Return the name in formulas of the symbol for the dimension `symbol`: the same name, or
+    "d{number}" if that is no identifier or one of `OWN_NAMES`."""
     return symbol if symbol.isidentifier() and not re.fullmatch(OWN_NAMES, symbol) else f"d{number}"
 
 

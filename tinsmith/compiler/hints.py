@@ -94,7 +94,8 @@ def free_dimensions(types: Mapping[str, Type]) -> list[str]:
 
 
 def sized(type: Type, sizes: Mapping[str, int]) -> Type:
-    """Return a type in which the free dimensions named in `sizes` have these sizes."""
+    """Return a type in which the free dimensions named in `sizes` have these sizes; others stay
+    free."""
     if type.shape is None:
         return type
     return type.like(shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in type.shape))
@@ -136,9 +137,9 @@ def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, 
 
 def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None]) -> None:
     """Compile a program for the hints' typical sizes, if all free dimensions have hints. If the
-    model refuses these sizes, compile for those from `others`, which are equal where the model
-    requires it; if it refuses these too, add a note to the net. Raises OptionError for
-    contradictory hints."""
+    model refuses these sizes, compile for the signature that `others()` returns (None: none), of
+    sizes that are equal where the model requires it; if it refuses these too, add a note to the
+    net. Raises OptionError for contradictory hints."""
     shapes = typical_shapes(hints, net.inputs)
     if shapes is None:
         return

@@ -78,7 +78,7 @@ class Keeper:
         weights: SharedWeights,
     ) -> Found | None:  # fmt: skip
         """Compile a program for free sizes, add it to `programs`, store it if there is a place, and
-        return it with its texts. It may not take `signature` if it is made for typical sizes. None
+        return it with its texts. Made for typical sizes, it perhaps does not take `signature`. None
         if none can be made: see `FreePrograms.make`. Raises NestedCompilation (`_alone`) and
         OptionError."""
         place = self.kept.room(programs.most) if self.kept is not None else None

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 class Kept:
     """The store's programs of one model file, for given options and machine (`target` None: this
-    one). Their key includes the contents of the model's files, which `source` records for its
-    `check`, and `fixed`, which is `Request.known`. Raises ModelFileError for an unreadable file."""
+    one). Their key includes `fixed`, which is `Request.known`, and the contents of the model's
+    files, which `source` records for its `check`. Raises ModelFileError for an unreadable file."""
 
     def __init__(
         self, store: Store, source: Source, target: Target | None, options: Options, fixed: str
@@ -106,7 +106,9 @@ class Kept:
     def put(
         self, place: Place, program: Program | FreeProgram, told: Told, draft: Draft | None = None
     ) -> str:
-        """Store a program. Return a text for the user if it is too large, else ""."""
+        """Store a program at `place`, with its texts `told`; `draft` is from `draft(place)`, if its
+        weights are there already. Return a text for the user if it is too large to be kept, else
+        ""."""
         return self._store.put(self._key, place, self._target, program, told, draft)
 
 
@@ -157,8 +159,9 @@ class Stored:
         return machine_of(self._target, self.options.backend)
 
     def _trusted(self) -> Carried | None:
-        """Return the programs that the file carries; None if it has none or, which is noted, is not
-        trusted. If it is, raises OptionError for `fixed` inputs, and the errors of `carried`."""
+        """Return the programs that the .tin file carries; None if it has none, or is not trusted,
+        which is noted. For a trusted one, raises OptionError for `fixed` inputs, and the errors of
+        `carried`."""
         request, source = self._request, self._request.source
         if not request.is_file or not is_container(source.path):
             return None
@@ -208,7 +211,7 @@ class Stored:
         return found
 
     def carries(self, signature: Signature) -> bool:
-        """Whether the trusted file has a program for exactly this signature."""
+        """Whether the .tin file, if it is trusted, has a program for exactly this signature."""
         return self.carried is not None and signature in self.carried.signatures
 
     def keeps(self, signature: Signature) -> bool:

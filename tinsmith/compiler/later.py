@@ -116,7 +116,8 @@ class Later(LaterStep):
         return body, nested_weights([body]), around
 
     def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the part's results, as `run` without `cycles`; `attrs` is not used."""
+        """Return the part's results for its inputs `arrays`; as `LaterStep.run`, without times.
+        `attrs` is not used."""
         return self.run(arrays, None)
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:

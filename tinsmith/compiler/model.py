@@ -126,8 +126,8 @@ class Model(Provider):
         return net
 
     def _offer(self, free: FreePrograms, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Let `free` use stored programs: functions that read one. A program that is read is
-        connected with this model (`_bind`)."""
+        """Let `free` use `stored` programs: functions that each read one (None: there is none). A
+        program that is read is connected with this model (`_bind`)."""
 
         def ready(read: Callable[[], Found | None]) -> Found | None:
             found = read()

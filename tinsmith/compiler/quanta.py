@@ -23,8 +23,8 @@ ALLOWED = (
 
 
 def rounded(graph: Graph) -> dict[str, float]:
-    """Return name -> what one quantum is, for results that are rounded to quanta: 1 for bytes, the
-    scale for bytes that are dequantised, 0 for floats of layers that round inside. None in graphs
+    """Return name -> size of one quantum, for results that are rounded to quanta: 1 for bytes, the
+    scale for bytes that are dequantised, 0 for floats of layers that round inside. {} for graphs
     without operators that quantise."""
     inside = {v.name: 0.0 for n in graph.nodes if n.attrs.get("rounded") for v in n.outputs}
     if not inside and not any("Quantize" in op or "Integer" in op for op in graph.operators()):
@@ -39,8 +39,8 @@ def rounded(graph: Graph) -> dict[str, float]:
 
 
 def cut(graph: Graph, names: Container[str]) -> Graph:
-    """Return a copy in which the results `names` are outputs, too, and what reads them reads inputs
-    instead, named as they are with GIVEN."""
+    """Return a copy in which the results `names` are outputs, too. Their readers read new inputs
+    instead, of the same names with GIVEN at the end."""
     copy = graph.clone()
     found = [v for n in copy.nodes for v in n.outputs if v.name in names]
     outputs = dict.fromkeys([*copy.outputs, *found])
@@ -52,7 +52,8 @@ def cut(graph: Graph, names: Container[str]) -> Graph:
 
 
 def given(values: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    """Return the values `names` as inputs of `cut`."""
+    """Return those of `values` (by name) that are in `names`, by the names of `cut`'s new
+    inputs."""
     return {n + GIVEN: a for n, a in values.items() if n in names}
 
 
@@ -60,8 +61,8 @@ def unlike(
     graph: Graph, inputs: Mapping[str, Array], values: Mapping[str, Array], tolerance: float
 ) -> Difference | None:
     """Compare `values`, results of a graph by name as another engine computes them: return the
-    first that is not what references make of the inputs and the rounded values before it, None
-    where all are."""
+    first that is not what references make of `inputs` and of the rounded values before it, None if
+    all are."""
     names = {n: step for n, step in rounded(graph).items() if n in values}
     parts = cut(graph, names)
     parts.outputs = [v for n in parts.nodes for v in n.outputs if v.name in values]

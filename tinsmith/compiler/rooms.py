@@ -28,9 +28,9 @@ ZERO = np.array([0], np.int64)
 
 
 def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
-    """Return the states, computed by nodes and one output each, that can be kept in place: those
-    that grow along one axis, and those that do not grow and come from a node with the trait
-    "overwrites", such as a scatter."""
+    """Return the states that can be kept in place: those that grow along one axis (`rooms_of`), and
+    those that do not grow and come from a node with the trait "overwrites", such as a scatter. A
+    node must compute the state, and exactly one output be it."""
     types = {v.name: v.type for v in graph.inputs}
     growing = {room.state for room in rooms_of(types, states)}
     names = [v.name for v in graph.outputs]

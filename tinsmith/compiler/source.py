@@ -124,9 +124,9 @@ class Request:
     """The arguments of `compile`, checked: a model (a graph, or the path of a file) and options.
 
     target   the machine; None for this one
-    given    the fields of `Options` that the caller gave
+    given    the fields of `Options` that the caller gave, by name
     fixed    values of inputs, by name, which become constants
-    reading  arguments of `load`
+    reading  keyword arguments of `load`
     states   outputs that are inputs of the next run, and are to be kept in place
 
     Other fields are as in `compile`.

@@ -20,9 +20,9 @@ from tinsmith.sizes import as_number, as_numbers
 
 
 def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
-    """Split a graph, in place, as the module says; other backends get numbers for free sizes. The
-    report tells which backend declined which node, and why. Raises NoBackend for a node that none
-    of the backends takes."""
+    """Split a graph, in place, as the module says. In nodes of other backends, free sizes become
+    the example's numbers. The report tells which backend declined which node, and why. Raises
+    NoBackend for a node that none of the backends takes."""
     report = Report()
     owners = {node: _owner(node, backends, report) for node in graph.nodes}
     for (backend, _), nodes in groups_of(owners).items():

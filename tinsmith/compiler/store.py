@@ -144,8 +144,8 @@ class Store:
         return digest
 
     def key(self, digest: str, name: str, machine: str, *options: Any) -> str:
-        """Return the key of a model file (hash of its content, name), compiled with options for a
-        machine."""
+        """Return the key of a model file (`digest`: hash of its content) that is compiled with
+        `options` for a `machine` (text). It covers Tinsmith's own sources, too."""
         h = blake2b(digest_size=20)
         for part in (digest, name, source_fingerprint(), machine, repr(options)):
             h.update(f"{len(part)}:{part}".encode())
@@ -219,7 +219,8 @@ class Store:
         return blob
 
     def refusal(self, sections: Mapping[str, Any]) -> str:
-        """Return a text for the user if a program is too large to be kept; "" if it is not."""
+        """Return a text for the user if a program with these sections takes more than half of the
+        store's limit, and is not kept; "" if it does not, or nothing can be stored."""
         total = sum(memoryview(s).nbytes for s in sections.values())
         if total <= self._limit // 2 or not self._limit:
             return ""

@@ -107,8 +107,8 @@ class _Job:
         self._tries = 0
 
     def run(self, listener: Callable[[int, int, str], object]) -> None:
-        """Compile the program. Raises Cancelled if the listener of its progress does: then it can
-        be run again."""
+        """Compile the program. Raises Cancelled if the `listener` of its progress does: then it can
+        be run again, TRIES times in all. Other errors are kept in `why`."""
         try:
             make = self._make()
             if make is not None:  # somebody keeps the model

@@ -132,7 +132,7 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
 
 def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> dict[str, Contest]:
     """Return signature -> contest, for the kinds of sites of a program that are not in `known` and
-    have several candidates of similar cost."""
+    have several candidates to measure (`near`)."""
     found: dict[str, Contest] = {}
     for step in placed:
         if step.choice is None or step.site is None or len(step.rivals) < 2:

@@ -155,8 +155,9 @@ def _cause(
     save: Any,
     bisect: bool,
 ) -> tuple[tuple[Difference, ...], Culprit | None, str]:
-    """Return (outputs, culprit, note) for outputs `got` of which some differ: all are `ok` if
-    rounding of a quantised model allows that. `want`: the reference's."""
+    """Find the cause of differences. `outputs`: how each output in `got` differs from the expected
+    one; `want`: the reference's outputs. Return (outputs, culprit, note); if rounding of a
+    quantised model allows the differences, all outputs are `ok`."""
     if all(d.ok or not d.note for d in outputs) and (note := search.allowed(got)):
         return tuple(replace(d, ok=True) for d in outputs), None, note
     if not bisect:
@@ -220,9 +221,9 @@ def _unlike(
     want: Mapping[str, Any],
     drawn: Collection[str],
 ) -> str:
-    """Return a sentence on the probable reason why even the reference (`exact`) differs from the
-    expected outputs (`want`) in `wrong`. `drawn`: inputs that were random, so that `want` cannot be
-    of them."""
+    """Return a sentence on the probable reason why even the reference's outputs (`exact`) differ
+    from the expected ones (`want`); `wrong` has the differences. `drawn`: inputs that were random,
+    so that `want` cannot be of them."""
     if drawn:
         return f"{were_random(drawn)}: are the expected outputs those of other inputs?"
     for name in (d.name for d in wrong):

@@ -67,7 +67,7 @@ def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> No
 
 
 def _pages(nbytes: int) -> int:
-    """Round up to whole pages."""
+    """Return `nbytes` rounded up to a multiple of PAGE."""
     return -(-nbytes // PAGE) * PAGE
 
 

@@ -61,9 +61,13 @@ def sniff(head: bytes, path: str = "") -> bool:
 
 class OnnxModel:
     """An ONNX model: the ModelProto `proto`, without its large weights, and methods that read
-    tensors as arrays. `file` and `name` are for messages; `files` are those opened so far, `folder`
-    has external ones, if not None. `lifted`: index of an initializer -> its bytes, which are not in
-    `proto`."""
+    tensors as arrays.
+
+    file    the name of its file, for messages; "" if it comes from no file
+    folder  where files with external data lie; None: there can be none
+    lifted  index of an initializer -> its bytes, which are not in `proto`
+    files   the files opened so far; those with external data are added
+    """
 
     def __init__(
         self,
@@ -229,8 +233,9 @@ def _messages() -> Any:
 
 
 def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
-    """Cut the large weights out of a ModelProto, so that protobuf does not copy them. Return (bytes
-    of the rest, index of an initializer -> its bytes). Raises ModelFileError for two graphs."""
+    """Cut the large weights (initializers with raw data of _LIFT bytes or more) out of a
+    ModelProto, so that protobuf does not copy them. Return (bytes of the rest, index of an
+    initializer -> its bytes). Raises ModelFileError for two graphs."""
     lifted: dict[int, memoryview] = {}
     out = bytearray()
     graphs = 0

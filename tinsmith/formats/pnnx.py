@@ -66,7 +66,9 @@ class Operator:
     params    name -> value (`value_of`)
     weights   name -> type and shape
     keywords  name of a parameter -> the operand that is its value
-    tensors   name of an operand -> type and shape"""
+    tensors   name of an operand -> type and shape
+    line      the number of the line, from 1; 0 if it was read from no file
+    """
 
     def __init__(
         self, type: str, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()
@@ -80,8 +82,9 @@ class Operator:
 
 
 class PnnxModel:
-    """The operators of a model, and its weights: a path or bytes of the zip, which `array` opens,
-    or None. `file` is the name of the .param file, `files` what was opened."""
+    """The operators of a model, and its weights: the path or the bytes of the zip, which `array`
+    opens, or None. `file` is the name of the .param file ("" for bytes), `files` are the files
+    opened so far."""
 
     def __init__(self, file: str, operators: list[Operator], files: Files, weights: Any):
         self.file, self.operators, self.files, self.weights = file, operators, files, weights

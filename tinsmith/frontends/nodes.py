@@ -27,11 +27,14 @@ class SourceNode:
 
     scope    the names that the node sees, and the graph that it is imported into
     type     the operator, as the file calls it; `key` is its name in the table of importers
+    label    its name in messages and of new nodes: the file's (else that of its first output, or
+             the type), after the scope's prefix
     inputs   names of values, "" for an absent one. While the importer function runs, it has the
              Values instead, None for an absent one
     outputs  names of values, "" for an absent one
     attrs    the attributes, by the names (or numbers) that the format gives them
-    edition  the version of the operator: see `Import.fail`"""
+    edition  the version of the operator: see `Import.fail`
+    """
 
     def __init__(
         self, scope: Scope, type: str, name: str, inputs: Iterable[str] = (),
@@ -196,7 +199,12 @@ class Scope:
 
     nested  the nodes are the body of a branch or loop, which may never run
     prefix  of the nodes of a function, which are imported in place of its call: the call's name, to
-            be put before theirs"""
+            be put before theirs
+    env     name -> its Value, or BROKEN
+    named   the values that have their final names
+    reads   the names that nodes of the list or its results read
+    broken  whether an output of the graph is missing, as its node was not imported
+    """
 
     def __init__(
         self, shared: Import, graph: Graph, *, nested: bool = False, prefix: str = ""

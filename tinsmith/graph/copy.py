@@ -102,9 +102,9 @@ class Copier:
         self._numbers: dict[Hashable, int] = {}
 
     def copy(self, types: Mapping[str, Type]) -> Graph:
-        """A copy with the same names that shares the arrays of constants, and nested graphs.
-        `types` gives some inputs, by name, other types; types that depend on them are inferred
-        again. Raises TypeRuleError, naming the node, if the new types do not fit its operator."""
+        """A copy of the graph, with the same names; the copy shares the arrays of constants, and
+        nested graphs. `types` gives some inputs, by name, other types; types that depend on them
+        are inferred again. Raises TypeRuleError, naming the node, if they do not fit it."""
         graph = self.graph
         new = Graph(graph.name, graph.file)
         new.meta, new.files = dict(graph.meta), graph.files
@@ -158,8 +158,9 @@ class _Typing:
         self.known: dict[Hashable, tuple[Type, ...]] = {}
 
     def result(self, node: Node, inputs: tuple[Value | None, ...]) -> list[Type]:
-        """The output types of the copy of `node`, where its inputs are `inputs`. The original type
-        stands wherever the inferred one equals it. Raises TypeRuleError, naming the node."""
+        """The output types of the copy of `node`, where its inputs are `inputs`. Where an inferred
+        type equals that of the original output, the latter object is returned, by which the caller
+        sees that nothing changed. Raises TypeRuleError, naming the node."""
         key = (self.kind(node), *[None if v is None else v.type for v in inputs])
         inferred = self.known.get(key)
         if inferred is None:

@@ -72,8 +72,10 @@ class Node:
 
 
 class Graph:
-    """Nodes, inputs and outputs of one model. Passes edit it by `add`, `replace` and `sweep`, and
-    by the smaller steps `merge`, `set_input`, `retype`, `remove`."""
+    """Nodes, inputs and outputs of one model, or of a body that one of its nodes holds. Passes edit
+    it by `add`, `replace` and `sweep`, and by the smaller steps `merge`, `set_input`, `retype`,
+    `remove`. `file` is the name of the model's file, "" if there is none; `meta` what else its
+    importer tells, such as {"format": "onnx"}."""
 
     def __init__(self, name: str = "", file: str = "") -> None:
         self.name, self.file = name, file
@@ -152,8 +154,8 @@ class Graph:
     ) -> Node:  # fmt: skip
         """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
         `outputs` are the names of its outputs, by default made from the node's name. With `before`
-        it takes the place of that node in the graph's order, not the last one. Raises
-        TypeRuleError, naming node and file, if inputs or attributes do not fit the operator;
+        it gets that node's sequence number, so that it stands there in the graph's order, not last.
+        Raises TypeRuleError, naming node and file, if inputs or attributes do not fit the operator;
         GraphError for values of another graph."""
         values = tuple([v if v is None or isinstance(v, Value) else self.const(v) for v in inputs])
         while values and values[-1] is None:
@@ -251,8 +253,8 @@ class Graph:
         self._order = None
 
     def merge(self, old: Value, new: Value) -> None:
-        """`replace` for two constants of equal content, not noted in `edited`, as every node
-        computes the same as before."""
+        """Let all readers of `old` read `new`, as by `replace`. Both are constants of equal
+        content, so that nodes compute the same as before, and none is noted in `edited`."""
         edited, self.edited = self.edited, None
         try:
             self.replace(old, new)
@@ -274,7 +276,8 @@ class Graph:
         self._order = None
 
     def retype(self, value: Value, type: Type) -> None:
-        """Give a value a more exact type than its present one (not checked)."""
+        """Give a value a more exact type than its present one (not checked). Its producer and its
+        readers count as edited (`edited`)."""
         value.type = type
         for node in (value.producer, *value.uses):
             self._note(node)

@@ -27,8 +27,8 @@ def checked_types(node: Node) -> Sequence[Type]:
 
 
 def check_types(nodes: Iterable[Node]) -> None:
-    """Raise TypeRuleError if `checked_types` does for one of the nodes. Control nodes are skipped:
-    their types follow from the nodes in their graphs."""
+    """Raise TypeRuleError if `checked_types` does for one of the nodes. Those that hold graphs
+    (`control`: If, Loop, Fused, ...) are skipped: their types follow from the nodes in these."""
     for node in nodes:
         if "control" not in node.op.traits:
             checked_types(node)

@@ -138,7 +138,8 @@ def format_graph(graph: Graph, max_inline: int = 8) -> str:
 def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
     """The constants of more than `max_inline` elements, which `format_graph` leaves out, to be
     stored beside the text: key -> array. The key is `prefix` and the constant's name; between them,
-    in nested graphs, `NODE.ATTRIBUTE/` for each node around, the outermost first."""
+    in nested graphs, `NODE.ATTRIBUTE/` for each node around, the outermost first (and `INDEX/`
+    where the attribute is a tuple)."""
     found: dict[str, np.ndarray] = {}
     for v in graph.constants():
         assert v.const is not None

@@ -63,9 +63,10 @@ def _dim(dim: Any) -> Any:
 
 @dataclass(frozen=True)
 class Type:
-    """Element type and shape. `shape` is None if even the rank is unknown. Strings have the dtype
-    `object`. Equal symbols in one graph mean equal sizes. Values that are not tensors have a
-    `Holder`. Raises TypeRuleError for negative sizes, and for more dims than an array can have."""
+    """Element type and shape. `shape` is None if even the rank is unknown. Static: of known rank,
+    without symbols (a `Size` counts as a number). Strings have the dtype `object`. Equal symbols in
+    one graph mean equal sizes. Values that are not tensors have a `Holder`. Raises TypeRuleError
+    for negative sizes, and for more dims than an array can have."""
 
     dtype: np.dtype[Any]
     shape: Shape | None
@@ -110,7 +111,7 @@ class Type:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The shape of a static type, as numbers."""
+        """The shape of a static type (asserted): numbers, and `Size`s where it `is_free`."""
         assert self.shape is not None and self.is_static, f"{self} is not static"
         return self.shape  # type: ignore[return-value]
 
@@ -193,7 +194,8 @@ def kind_of(array: Any) -> str:
 
 
 def same_kind(a: Type, b: Type) -> bool:
-    """Whether both are tensors of one element type, or holders of the same kind of values."""
+    """Whether both are tensors of one element type, or both holders of one class whose items are
+    of the same kind in this sense. Shapes do not count."""
     if isinstance(a, Holder) or isinstance(b, Holder):
         return isinstance(a, Holder) and type(a) is type(b) and same_kind(a.item, b.item)  # type: ignore[union-attr]
     return a.dtype == b.dtype

@@ -124,7 +124,8 @@ class Outputs(MutableSequence["Value"]):
 def sources_of(
     values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
 ) -> list[Value]:
-    """The graph inputs among the values and all on which they depend, as `ancestors` finds them."""
+    """The graph inputs that are among `values`, or on which these depend. The inputs of a node for
+    which `through` is False are not followed (`ancestors`)."""
     found = ancestors(values, through)
     return [v for v in found if v.producer is None and v.const is None]
 

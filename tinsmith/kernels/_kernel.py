@@ -60,7 +60,7 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Packed:
     """A constant array that a kernel reads in its own order: `pack(*args)`, made once when the plan
-    is built.
+    is built. `name` is for messages.
 
     It is data, so that it can be compared, shared, and made elsewhere: `pack` is a function defined
     in a module, `args` are whole constants of the site, perhaps reshaped, and hashable values.
@@ -95,8 +95,9 @@ class Packed:
 
 
 def packed_table(name: str, numbers: Array) -> Packed:
-    """A packed array, flat, of numbers that a kernel works out itself, such as a table of offsets.
-    Free sizes become numbers, as by `Packed.make`."""
+    """A `Packed` that gives numbers which a kernel works out itself, such as a table of offsets, as
+    a flat array: of the dtype that they have, or of int64 if they are free sizes, which become
+    numbers as by `Packed.make`."""
     flat = np.ascontiguousarray(as_numbers(numbers, np.int64)).reshape(-1)
     return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
 
@@ -147,9 +148,10 @@ class Choice:
     writes     for each output: its layout. A kernel that writes blocked data must cope with any
                halo and strides that the planner settles (`em.outs[i].spec`); the planner zeroes
                halos, the kernel keeps padding lanes zero (`em.finish` does)
-    packed     constant arrays in the kernel's own order
-    unseen     constant inputs whose values only packed arrays tell, so that code does not depend on
-               them
+    phases     loops that run in this order (see `Phase.barrier`)
+    packed     constant arrays in the kernel's own order (`em.packed`)
+    unseen     numbers of constant inputs on whose values code does not depend: it gets them, or
+               packed arrays of them, when it runs
     workspace  bytes for each thread
     scratch    bytes for the step, shared by its threads
     by_channels  whether threads share the channels of the outputs rather than their positions, if
@@ -289,7 +291,8 @@ def one_phase(tiles: int, emit: Callable[..., None], sweep: int = 0) -> tuple[Ph
 
 
 def elem(value: Value | Spec) -> Ty:
-    """The type in generated code of a value's elements."""
+    """The type in generated code of a value's elements. Raises CodegenError for a dtype that has
+    none (`codegen/types.from_dtype`)."""
     return from_dtype(value.dtype)
 
 

@@ -12,9 +12,10 @@ ELEMENT = 0.6e-9  # seconds to check and copy an element; estimated
 
 @kernel("Bounded", Tier.VECTOR, dtypes="int32 int64")
 def bounded_copy(site: Site) -> Choice:
-    """A copy of integers that must lie between bounds: one outside is a fault.
+    """A copy of integers that must lie in [`least`, `most`]: one outside is a fault.
 
-    They are copied one by one, as there are few: one for each sequence in a batch.
+    Both are attributes, as is `what`, by which the message calls them. They are copied one by one,
+    as there are few: one for each sequence in a batch.
     """
     least, most = site.attr("least"), site.attr("most")
 

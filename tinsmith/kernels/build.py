@@ -63,8 +63,9 @@ def build_phase(
 def outlined(
     site: Site, choice: Choice, phase: int, reads: Specs, writes: Sequence[Spec]
 ) -> Outline | None:
-    """The outline of a generic phase, where `build_phase` gets these arguments. None if the phase
-    is not generic, or reads sizes that are known only in a call."""
+    """The `Outline` of a phase's operands, outputs and `generic` numbers, by which code that other
+    layers use, too, is found; arguments as of `build_phase`. None if the phase is not generic, or
+    it or its epilogue reads sizes that are known only in a call."""
     more = choice.phases[phase].generic
     if more is None or (site.epilogue is not None and site.epilogue.sizes):
         return None
@@ -74,8 +75,9 @@ def outlined(
 def build_generic(
     site: Site, choice: Choice, phase: int, found: Outline, packed: Sequence[np.dtype]
 ) -> Shared:
-    """Generate generic code for operands and results as in `found`, whose numbers are the example
-    by which it decides."""
+    """Generate the generic code of a phase (`kernels/generic.py`). `found` is what `outlined` gave,
+    other arguments are as of `build_phase`. Where the code depends on values of sizes, it is
+    generated for `found.numbers`, and what it depended on becomes a condition of the `Shared`."""
     specs, more, symbols = found.sized()
     count = len(site.operands)
     with deciding(), trial() as conditions:

@@ -21,7 +21,8 @@ STEP = 1.2e-9
 def col2im(site: Site) -> Choice:
     """Overlapping blocks summed to planes, tap by tap.
 
-    Each plane is cleared, then the elements that all blocks have at one tap are added to it.
+    Each plane is cleared, then the elements that all blocks have at one tap are added to it. Images
+    have one or two axes, blocks at most MOST elements; the sizes of both are constants.
     """
     site.need_no_epilogue("it has no epilogue")
     image = [int(v) for v in site.const(1, "the size of the image").reshape(-1)]
@@ -72,8 +73,9 @@ def _add(
     widths: tuple[int, int], stride: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Emit code that adds the elements that all blocks of a plane have at one tap, which begin at
-    `tap`, to the plane at `out`. `rows`, `columns`: from `_span`; `widths`: blocks in a row of
-    blocks, elements in a row of the image."""
+    `tap`, to the plane at `out`. Of (down, across): `rows` and `columns`, from `_span`, and
+    `stride`, the distance of blocks. `widths`: blocks in a row of blocks, elements in a row of the
+    image."""
     b, lanes = em.b, block_of(em.target)
     (first, last, row), (left, right, column) = rows, columns
     count = right - left

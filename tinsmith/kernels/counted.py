@@ -22,9 +22,9 @@ class Room(NamedTuple):
 
 
 def with_room(node: Node) -> Room | None:
-    """The node as a `Room`. None where an input's shape is not static, the operator tells all sizes
-    before the run, nothing bounds the count, or the counts that the model declares differ, are 0,
-    or are more than there may be."""
+    """The node as a `Room`. None where an input's shape is not static, an output's rank is unknown,
+    the operator tells all sizes before the run, nothing bounds the count, or the counts that the
+    model declares differ, are 0, or are more than there may be."""
     if not all(v is None or v.type.is_static for v in node.inputs):
         return None
     most = node.op.most(node.inputs, node.attrs)  # type: ignore[attr-defined]

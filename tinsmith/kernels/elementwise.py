@@ -24,7 +24,11 @@ Operand = tuple[Ptr, int, bool]
 
 @kernel(ELEMENTWISE, Tier.VECTOR)
 def elementwise(site: Site) -> list[Choice]:
-    """Any expression over the elements of its operands, in vectors."""
+    """Any expression over the elements of its operands, in vectors.
+
+    Answers with a choice for plain data and, if the output has two dimensions or more, one for each
+    block size in which an extra lies.
+    """
     if site.epilogue is None:
         raise Skip("there is nothing to compute")
     for v in (*site.extras, site.out):

@@ -78,8 +78,9 @@ class Emit:
         return view
 
     def epilogue(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> Val:
-        """Apply the epilogue to a vector of results for the place `index` of output 0 (see
-        `View.load`), and return what it gives."""
+        """Apply the epilogue to a vector of results for the place `index` of output 0, and return
+        what it gives; `acc` itself if the site has none. The extras are loaded at `index` under
+        `mask` (see `View.load`)."""
         if self.site.epilogue is None:
             return acc
         self.finished.append(acc)
@@ -107,8 +108,9 @@ class Emit:
             self.scratch.cast(I32).store(self.b.const(1, I32))
 
     def place(self, at: Ptr, extent: int, lanes: int = 1, mask: Val | None = None) -> Val:
-        """Read indices from memory (negative ones count from the end), and check that they are
-        below `extent`. Return them as i64; an index out of range is a fault, and becomes 0."""
+        """Read `lanes` indices at `at`, those that `mask` turns on (others are 0); negative ones
+        count from the end of an axis of `extent` elements. Return them as i64. One that is out of
+        range is a fault, and becomes 0, so that what follows reads inside the axis."""
         index = at.load(lanes, mask).to("i64")
         index = (index < 0).select(index + extent, index)
         bad = index.to("u64") >= extent

@@ -22,9 +22,9 @@ Pair = tuple[Val, Val]
 
 
 class Search:
-    """The rule of a search for the largest or (without `largest`) the smallest element: which of
-    two (value, index) pairs wins. NaN beats all numbers; of equal values the first index wins, or
-    with `last` the last."""
+    """The rule of a search for the largest or (without `largest`) the smallest element of type `ty`
+    (`dtype` in numpy): which of two (value, index) pairs wins. NaN beats all numbers; of equal
+    values the first index wins, or with `last` the last. The methods emit code."""
 
     def __init__(self, dtype: np.dtype, ty: Ty, largest: bool, last: bool) -> None:
         self.ty, self.largest, self.last = ty, largest, last
@@ -71,7 +71,10 @@ class Search:
 
 @kernel("ArgReduce", Tier.VECTOR, dtypes="float32 float64 int8 uint8 int32 int64")
 def arg_reduce(site: Site) -> Choice:
-    """The index of the extreme along one axis, in vectors along the innermost dimensions."""
+    """The index of the extreme along one axis, in vectors along the innermost dimensions.
+
+    Declines an empty input, and an axis of 2^31 elements or more.
+    """
     x = site.input(0)
     dims, nbytes = x.dims, x.dtype.itemsize
     split = around(dims, site.attr("axis"))

@@ -73,7 +73,9 @@ def is_short(n: int, lanes: int) -> bool:
 
 class Remembered:
     """A row in memory that a kernel passes over several times, with its vectors kept in registers:
-    if `short`, a vector at a constant position is loaded once at most, and stored by `flush`."""
+    if `short`, a vector at a constant position is loaded once at most, and what is stored there
+    stays in a register until `flush`. Otherwise, and at positions that are a Val, `load` and
+    `store` go to memory."""
 
     def __init__(self, row: Ptr, short: bool = True) -> None:
         self.row, self.short = row, short
@@ -184,7 +186,8 @@ def _rounds(
     the fold of each. `size` is (rounds, elements of a round).
 
     If all folds are SUM, more than LONG rounds are made in turns (see `LONG`). If only a call tells
-    the rounds, turns are made of at most CHAINS accumulators: more would take too many registers.
+    the rounds, they are always made so, but only with at most CHAINS accumulators: turns take twice
+    as many registers.
     """
     rounds, length = size
     few = rounds <= LONG if isinstance(rounds, int) else len(folds) > CHAINS

@@ -20,18 +20,20 @@ Specs = Sequence[Spec | None]
 
 
 class Outline(NamedTuple):
-    """Where operands lie, without the numbers that the table of a layer has.
+    """The specs of a phase's operands and outputs, and its numbers `Phase.generic`, in two parts.
 
-    key      what is left: element types, layouts, which numbers are 0 or 1, and which are equal
-    numbers  the others, in the order of the table
+    key      what generic code is made for: element types, layouts, which numbers are 0 or 1, which
+             strides leave no gaps, and which numbers are equal
+    numbers  the other numbers of one layer, in the order of its table
     """
 
     key: tuple[tuple[Any, ...], tuple[int, ...]]
     numbers: tuple[int, ...]
 
     def sized(self) -> tuple[list[Spec | None], list[Number], list[Size]]:
-        """The specs and further numbers of the outline with Sizes, and the symbols of these. The
-        sizes of `numbers` are the example."""
+        """(specs, the numbers of `Phase.generic`, symbols): what generic code is emitted with. Each
+        of `numbers` is replaced by a symbol, a Size of at least 2 with that number as its example;
+        `symbols` has these in order."""
         scope, (rows, more) = Scope(), self.key
         symbols = [symbol(scope, f"t{k}", n, least=2) for k, n in enumerate(self.numbers)]
 
@@ -55,12 +57,15 @@ class Outline(NamedTuple):
 
 
 def outline(specs: Specs, more: Sequence[Number]) -> Outline | None:
-    """The outline of operands (None: not read) and further numbers. None if some of the numbers are
-    known only in a call. Equal extents of one axis are taken to be equal in all layers."""
+    """The outline of the specs of operands and outputs (None: not read) and of the numbers `more`
+    (`Phase.generic`). None if one of all these numbers is known only in a call. Equal extents of
+    one axis, in whichever operands, become one number of the table: code serves only layers where
+    they are equal, too."""
     places: dict[Hashable, int] = {}
 
     def place(what: Hashable, number: int) -> int:
-        """0 and 1 as they are; of others 2 plus their place in the table."""
+        """The number itself if it is 0 or 1, else 2 + its place in the table. Only numbers of equal
+        `what` (an axis, a stride of an axis) share a place."""
         return number if number < 2 else places.setdefault((what, number), 2 + len(places))
 
     rows: list[Any] = []

@@ -13,9 +13,9 @@ from tinsmith.kernels.walk import Position, run, share
 
 
 def zero_halo(spec: Spec, target: Target, parts: int) -> tuple[Code, int]:
-    """Code that zeroes the halo of a blocked tensor, and its number of tiles: for each (n, channel
-    block) `parts` about equal shares of the first spatial axis, as a sweep. The first and the last
-    share also zero the halo before and behind all rows.
+    """Code that zeroes the halo of a blocked tensor, and its number of tiles: `parts` for each
+    plane (n, channel block), plane after plane. Each is an about equal share of the first spatial
+    axis; the first and the last one also zero the halo before and behind all rows.
 
     The code takes a pointer to element (0, ..., 0). The halo of a plane is everything before its
     first row, the gaps between rows (right halo of one, left halo of the next), and everything

@@ -64,7 +64,7 @@ def block_of(target: Target) -> int:
 
 
 def lanes_of(target: Target, nbytes: int) -> int:
-    """How many elements of `nbytes` bytes a vector has that is as long as a block of float32."""
+    """How many elements of `nbytes` bytes fill a vector as long as `block_of(target)` float32."""
     return block_of(target) * 4 // nbytes
 
 
@@ -117,7 +117,9 @@ class Spec:
         return replace(self, strides=(self.blocks * self.strides[1], *self.strides[1:]))
 
     def broadcast_to(self, dims: tuple[int, ...]) -> Spec:
-        """The same buffer read as `dims` (equal rank): stride 0 where this tensor has extent 1."""
+        """The same buffer read as a tensor of `dims` (equal rank): stride 0 along axes where this
+        tensor has extent 1 and `dims` another. `lane` becomes 0 if the axis of the lanes is one of
+        them."""
         assert len(dims) == len(self.dims), (dims, self.dims)
         both = zip(self.dims, dims, strict=True)
         stretched = [not same(d, o) and d == 1 for d, o in both]

@@ -67,8 +67,9 @@ def _emit(em: Emit, blocks: int, lines: int) -> None:
 
 
 def _row(em: Emit, x: View, row: tuple[Position, ...], before: bool, after: bool) -> None:
-    """Emit one row of pixels of one block of channels; `before` and `after` tell whether there is
-    a block of channels before it and after it."""
+    """Emit one row of pixels of one block of channels. `row`: its index (n, block, *spatial)
+    without the last axis; `before` and `after`: whether there is a block of channels before it and
+    after it."""
     b, width, plane = em.b, x.spec.layout.block, x.spec.strides[1]
     size, alpha = em.site.attr("size"), em.site.attr("alpha")
     step = x.spec.strides[-1]

@@ -46,8 +46,10 @@ def phase_code(
     site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
     packed: Sequence[np.dtype[Any]], key: Any,
 ) -> Code:  # fmt: skip
-    """`build_phase`, or what it gave for equal `key` (`choice_key`), phase, specs and dtypes. Of a
-    generic phase only the first part of the key counts, and the `Outline` of the specs."""
+    """The code of a phase: what was generated before in this process and is the same, else what
+    `build_phase` gives now. `key` is a `choice_key`, other arguments are as of `build_phase`. Code
+    is the same for equal key, phase, specs and dtypes; of a generic phase, for an equal first part
+    of the key, phase, operator, epilogue, dtypes and `Outline.key`, where its conditions hold."""
     found = outlined(site, choice, phase, reads, writes)
     if found is not None:
         return _generic(site, choice, phase, found, packed, key[0])
@@ -81,8 +83,8 @@ def _generic(
 
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
     """A key for the code of a choice: choices of equal keys have equal code, if their operands lie
-    alike. `index` is the choice's place among those of the site. `computed` is the site's
-    `site_key`, or another key for what the site computes; None: it is made here."""
+    alike. `index` is the choice's place among those of the site. `computed`, if not None, stands
+    for the `site_key` in it, unless the choice has `unseen` inputs or the epilogue `numbers`."""
     row = KERNELS.get(kernel)
     anew = computed is None or choice.unseen or (site.epilogue and site.epilogue.numbers)
     return (
@@ -113,8 +115,9 @@ def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tupl
 
 
 def node_key(node: Node) -> tuple[Any, ...]:
-    """A key for what a node computes, known before its site is made. It includes the reference
-    functions, which kernels trace: an operator may be registered again with others."""
+    """A key for what a node computes, known before its site is made. Constants count as in
+    `site_key`, but those of operators with the trait `table` by their types alone. It includes the
+    reference functions, which kernels trace: an operator may be registered again with others."""
     tables = "table" in node.op.traits
     return (
         node.op.name,

@@ -57,8 +57,9 @@ def unpacking(target: Target) -> float:
 
 
 def unit(depth: int) -> float:
-    """The factor on words, in place of UNIT, where nothing bounds the left operand: so small that
-    sums of `depth` products overflow only if their results do."""
+    """UNIT divided by the least power of two that is at least `depth`: the factor on words, in
+    place of UNIT, where nothing bounds the left operand. It is so small that sums of `depth`
+    products overflow only if their results do."""
     return UNIT / (1 << (depth - 1).bit_length())
 
 
@@ -78,8 +79,9 @@ def rows(depth: int) -> int:
 
 
 def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
-    """Raise Skip unless the weights `w` (k, n) may be packed as words, and gain by it. `depth` rows
-    are packed together, a multiple of 4; `even` as in `fits`."""
+    """Raise Skip unless the weights `w` (k, n) may be packed as words, and gain by it: the target
+    has multiply-adds, precision is not strict, `depth`, the rows that are packed together, is a
+    multiple of 4, `w` has LEAST bytes or more, and `fits(w, even)`."""
     if not site.target.has_fma:
         raise Skip(f"{site.target.isa} unpacks words as slowly as memory gives whole weights")
     if site.is_strict:

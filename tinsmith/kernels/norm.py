@@ -53,7 +53,7 @@ class Runs:
 
     @property
     def part(self) -> tuple[int, ...]:
-        """The extents of one run, with as many entries as x has dimensions."""
+        """The extents of x with those of one run from dimension `first` on."""
         d = self.first
         return (*self.dims[:d], self.dims[d] // self.groups, *self.dims[d + 1 :])
 
@@ -107,7 +107,8 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
 def _normalise(
     em: Emit, runs: Runs, x: Remembered, unit: Val, mean: Val | None, factor: Val
 ) -> None:
-    """Emit y = (x - mean) * factor * scale + shift for run number `unit`, with the epilogue."""
+    """Emit y = (x - mean) * factor * scale + shift for run number `unit`, with the epilogue; with
+    `runs.divides` by division by `factor`. None of mean, scale or shift: left out."""
     b, lanes, first, dims = em.b, block_of(em.target), runs.first, runs.dims
     present = [p for p in (runs.scale, runs.shift) if p is not None]
     others = [spread(em.input(i), dims, d) for i, d in present]

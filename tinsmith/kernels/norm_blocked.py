@@ -36,7 +36,8 @@ def group_norm_blocked(site: Site) -> Choice:
 
 def _choice(site: Site, size: int) -> Choice:
     """The choice for groups of `size` channels each: one phase where whole groups fill a block,
-    else five. Raises Skip for what is no image, or where scale or shift is not constant."""
+    else five. Raises Skip for what is no image (of 1 to 3 spatial axes), for eps <= 0, or where
+    scale or shift is not constant."""
     x = site.input(0)
     if not 3 <= len(x.dims) <= 5 or site.out.dims != x.dims:
         raise Skip(f"{x.type} is no image")
@@ -113,8 +114,8 @@ class _Norm:
         self._units(em, one)
 
     def _within(self, sums: Val) -> Val:
-        """The sums of groups within a block: each lane of the result has the sum of the lanes of
-        its group."""
+        """The sums of groups within a block (`size` is a power of two): each lane of the result has
+        the sum of the lanes of its group."""
         step = 1
         while step < self.size:
             sums = sums + sums.shuffle(None, [k ^ step for k in range(sums.ty.lanes)])

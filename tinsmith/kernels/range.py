@@ -21,7 +21,7 @@ def _number(site: Site, place: int) -> Number:
 
 @kernel("Range", Tier.VECTOR, dtypes="int32 int64")
 def range_sized(site: Site) -> Choice:
-    """The numbers first + i * step, in vectors; first, step and their count may be sizes."""
+    """The numbers first + i * step, in vectors; first, step and their count may be free sizes."""
     first, step = _number(site, 0), _number(site, 2)
     ty, count = from_dtype(site.out.dtype), site.out.dims[0]
     lanes = lanes_of(site.target, site.out.dtype.itemsize)

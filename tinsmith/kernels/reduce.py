@@ -185,8 +185,9 @@ class Plan:
 
     @property
     def short(self) -> ShortRows | None:
-        """The input as short rows, of which each lane of a vector folds one. None unless it is a
-        matrix that is reduced along its last axis, and `short_rows` takes it."""
+        """The input as short rows, of which each lane of a vector folds one. None unless elements
+        have 4 bytes or more, the runs are a kept and a reduced one (a matrix, reduced along its
+        last axis), and `short_rows` takes it."""
         if [r.reduced for r in self.runs] != [False, True] or self.ty.nbytes < 4:
             return None
         rows, row = self.runs

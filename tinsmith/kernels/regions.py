@@ -91,8 +91,9 @@ class _Axis:
         return (self.spans + cell * 2).load(), (self.spans + cell * 2 + 1).load()
 
     def fill(self, cell: Callable[[Val, Val], Val]) -> None:
-        """Emit code that writes the tables cell by cell. `cell(number, used)` emits entries from
-        place `used` + 2 on, and returns where they end."""
+        """Emit code that writes the tables cell by cell. `cell(number, used)` emits the entries of
+        one cell, from index `used` + 2 on (before them come the two of `_Room`), and returns the
+        index after the last."""
         b = self.spans.b
         with b.loop(0, self.room.cells, carry=[b.index(0)]) as loop:
             used = loop.vars[0]

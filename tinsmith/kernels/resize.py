@@ -182,8 +182,9 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
 def _pixels(
     em: Emit, axis: Axis, rows: Sequence[Row], dst: Ptr, src_step: int, dst_step: int, block: int
 ) -> None:
-    """Emit one row of output pixels, each a vector of `block` channels, from the input rows `rows`,
-    which are summed first, and by the table or the repetition of `axis` along the row."""
+    """Emit one row of output pixels at `dst`, each a vector of `block` channels. The input rows
+    `rows` are summed first; the table or the repetition of `axis` tells which pixels of this sum
+    make each result. `src_step`, `dst_step`: elements from one pixel to the next."""
     b = em.b
 
     def vertical(at: Position) -> Val:

@@ -58,14 +58,15 @@ class Axis:
         return em.packed[self.index], em.packed[self.index + self.weighted]
 
     def in_vectors(self, lanes: int) -> int:
-        """How many results of a row are copied in whole vectors."""
+        """How many results of a row are copied in whole vectors, for estimates of the time."""
         if self.repeats and typical(self.size) >= lanes > 1:
             return typical(self.out)
         return sum(hi - lo for lo, hi, _ in self.copied(lanes))
 
     @property
     def repeats(self) -> int:
-        """How often each element is repeated, if all are equally; else 0."""
+        """How often each element is repeated, if all are equally often, twice or more; else 0. Of
+        computed tables nothing is known: 0."""
         if self.table is None:
             return self.every
         if self.weighted or isinstance(self.table, Computed):
@@ -78,7 +79,8 @@ class Axis:
 
     def copied(self, least: int) -> list[tuple[int, int, int]]:
         """Runs of at least `least` results that copy neighbouring elements, as (first result, end,
-        place of the first element). [] if there are more than MOST_RUNS."""
+        place of the first element). [] if there are more than MOST_RUNS, or the table has weights
+        or is computed."""
         if self.weighted or not isinstance(self.table, Table):
             return []
         places = self.table.places[:, 0]

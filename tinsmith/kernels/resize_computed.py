@@ -40,7 +40,8 @@ class Computed:
 
     @property
     def shrinks(self) -> bool:
-        """Whether antialiasing widens the filter."""
+        """Whether antialiasing widens the filter: it is asked for, and results are fewer than
+        elements (by `factor`, if given)."""
         less = self.out < self.size if self.factor is None else self.factor < 1
         return self.how.antialias and less
 
@@ -61,8 +62,8 @@ class Computed:
 
     def emit(self, b: Builder, places: Ptr, weights: Ptr) -> None:
         """Emit code that writes the table: int64 places and float32 weights, [out, taps] both. If
-        the axis does not change, all taps are the element itself, so that neighbours, which may be
-        NaN, are not read."""
+        `factor` is None and a call has `out` = `size`, all taps are the element itself, so that
+        neighbours, which may be NaN, are not read."""
         last = b.const(self.size, F64) - 1.0
         first, taps = self.first, self.taps
         stays = b.index(self.out).eq(b.index(self.size)) if self.factor is None else None

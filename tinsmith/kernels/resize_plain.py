@@ -26,7 +26,9 @@ from tinsmith.sizes import Size, typical
 
 
 def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
-    """The choice for plain tensors; `axes` are the axes from `lead` on."""
+    """The choice of a resize of plain tensors. `axes` are the axes from number `lead` on; those
+    before do not change. Rows are interpolated along themselves before they are summed if
+    `_grows(axes)`, else after. `detail` is that of the choice."""
     return with_tables((_stretched if _grows(axes) else _summed)(site, axes, lead, detail), axes)
 
 
@@ -71,8 +73,8 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _grows(axes: Sequence[Axis]) -> bool:
-    """Whether two axes change, both are interpolated, and there will be more rows: then rows are
-    better stretched before they are summed."""
+    """Whether `axes` are two, both interpolated, and there will be more rows: then rows are better
+    stretched before they are summed."""
     down, along = axes if len(axes) == 2 else (None, None)
     return bool(down and along and down.weighted and along.weighted and down.out > down.size)
 

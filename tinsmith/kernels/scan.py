@@ -20,8 +20,8 @@ VECTORS = 4
 
 
 def _scan(site: Site, fold: Fold) -> Choice:
-    """The choice for running folds along one axis: vectors run along the dimensions after it, and
-    floats are folded in double precision."""
+    """The choice for running folds along one axis, the constant input 1: vectors run along the
+    dimensions after it, and floats are folded in double precision."""
     x = site.input(0)
     dims, ty = site.need_same_shape(), from_dtype(x.dtype)
     axis = int(site.const(1, "the axis").reshape(-1)[0]) % len(dims)

@@ -41,7 +41,8 @@ class Candidate:
 
     @property
     def fixes(self) -> int:
-        """How many free sizes the choice fixes to numbers."""
+        """How many of the conditions are equations, such as H == 224: the fewer, the more sizes the
+        choice serves."""
         return sum(relation == "==" for _, relation in self.conditions)
 
 
@@ -79,7 +80,8 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
-    """Raise UnknownName for an override of neither an operator nor one of the `nodes`."""
+    """Raise UnknownName for an override of neither an operator nor one of the `nodes` (names).
+    Those of "*" and of `ELEMENTWISE`, and kernels that are left out, pass."""
     for key, name in overrides.items():
         known = key in ("*", ELEMENTWISE) or key in nodes or key in OPS
         if name != OUT and not known:
@@ -88,14 +90,16 @@ def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
 
 def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
     """The keys of overrides that reach no node of `placed`, a graph after all passes, since what
-    they name was fused into others or replaced."""
+    they name was fused into others or replaced. For a warning; kernels that are left out do not
+    count."""
     reached = {"*"} | _reached(placed)
     return [key for key, name in overrides.items() if name != OUT and key not in reached]
 
 
 def _reached(graph: Graph) -> set[str]:
     """The keys of overrides that reach a node of a graph or of graphs nested in it: the names of
-    its nodes and operators."""
+    its nodes and operators; for fused nodes also `ELEMENTWISE` and the operators in them that have
+    kernels."""
     names: set[str] = set()
     for node in graph.nodes:
         names |= {node.name, node.op.name}
@@ -132,8 +136,8 @@ def candidates(
     without: Collection[str] = frozenset(),
 ) -> list[Candidate]:
     """What every kernel of the site's operator, or only `force`, answers, best tier first: its
-    choices or its reason. With `checks`, kernels that do not check sizes decline; so do those in
-    `without`.
+    choices or its reason. Kernels in `without` decline. `checks`: only the run can prove the site's
+    sizes, so kernels that do not check them decline, too.
 
     Raises KernelChoiceError if `force` names a kernel of another operator, NoKernel if it declines
     the site.

@@ -24,10 +24,14 @@ def each_held(
     b: Builder, count: Val | int, size: Ptr, holds: Callable[[Val | int, int, Val | None], Val],
     put: Callable[[Val, Val], None],
 ) -> None:  # fmt: skip
-    """Emit `put(n, i)` for each index i below `count` at which `holds` is true, where n counts
-    these from 0, and store their number at `size`. `holds(i, lanes, mask)` gives a mask for the
-    `lanes` elements from i on. `put` runs for other i, too: for each n below that number, its last
-    call is right. n is never above i."""
+    """Find the indices i below `count` at which `holds` is true: emit `put(n, i)` for each, in
+    rising order, where n counts them from 0, and store how many there are at `size`. `holds(i,
+    lanes, mask)` gives a mask for the `lanes` elements from i on.
+
+    `put(n, i)` also runs for some i at which `holds` is false, with the n of the next that is
+    found, whose own call must overwrite it; after the last one it writes an entry that means
+    nothing. n is never above i, so room for `count` entries is enough.
+    """
     size.store(b.index(0))
 
     def some(first: Val | int, lanes: int, mask: Val | None) -> None:
@@ -99,7 +103,8 @@ def places_by_parts(site: Site) -> Choice:
 
 
 def _notes(em: Emit, counts: int) -> Ptr:
-    """The address in scratch of selected indices, u32, behind `counts` counters of 8 bytes."""
+    """The address in scratch of the list of indices (u32) that are selected; before it lie `counts`
+    counters of 8 bytes."""
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 

@@ -23,8 +23,8 @@ BEYOND = 20 * 64
 
 @estimate
 def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
-    """Into how many tiles to cut `count` equal units of work, which take `seconds` together: at
-    most `most`, and one if the work is short."""
+    """Into how many tiles to cut `count` equal units of work, which take `seconds` together on one
+    core: at most `most`, and one if `seconds` is at most ALONE."""
     return max(1, min(count, most if seconds > ALONE else 1))
 
 

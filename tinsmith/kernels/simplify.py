@@ -31,9 +31,13 @@ def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr |
 
 
 def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
-    """The conversion of `e` to `dtype` as the one function "narrowed" (`codegen/functions.py`): of
-    float32 rint(x), or rint(x) + a whole number, to bytes; or of the result of that back to
-    float32. None for any other conversion."""
+    """The conversion of `e` to `dtype` as the one function "narrowed" (`codegen/functions.py`),
+    which also clips to the range of a byte. None if it is neither of these, of float32 x and a
+    whole number |z| <= 255 (or no z):
+
+        rint(x) + z, to int8 or uint8   ->  narrowed(x), with (z, name of this type)
+        narrowed(x), to float32         ->  narrowed(x) with a float32 result
+    """
     if e.name == "narrowed" and dtype == np.float32:
         return Expr("narrowed", e.args, dtype, e.param)
     if name_of(dtype) not in ("int8", "uint8") or e.dtype != np.float32:
@@ -47,8 +51,9 @@ def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
 
 
 def _fused(e: Expr) -> Expr:
-    """The expression with `x * y + z` as one function, which rounds once where the machine can: for
-    results that are then rounded to whole numbers, so that neither form is more exact."""
+    """The float32 expression with x * y + z -> multiply_add(x, y, z), which rounds once where the
+    machine can, in all sums and products down to the first other function. For results that are
+    then rounded to whole numbers, so that neither form is more exact."""
     if e.name not in ("add", "multiply") or e.dtype != np.float32:
         return e
     args = tuple(map(_fused, e.args))

@@ -32,8 +32,9 @@ class Site:
 
     `node` is the anchor or the node into which it is fused. `inputs` are the anchor's inputs (None
     if absent), `extras` the other operands of the epilogue, `operands` both in this order. All
-    shapes are static. `epilogue` is an expression: leaf 0 is the anchor's result, leaf 1 + k is
-    extras[k]. It is None if nothing was fused. Without an anchor leaf k is extras[k].
+    ranks are known; sizes are ints or, if free, Sizes. `epilogue` is an expression: leaf 0 is the
+    anchor's result, leaf 1 + k is extras[k]. It is None if nothing was fused. Without an anchor
+    leaf k is extras[k].
     """
 
     node: Node
@@ -58,7 +59,8 @@ class Site:
 
     @property
     def is_strict(self) -> bool:
-        """Whether algorithms that round much more than the plain sum does are forbidden."""
+        """Whether algorithms that round much more than the plain sum does are forbidden: precision
+        is "strict" or "exact"."""
         return PRODUCT_ERROR[self.precision] < PRODUCT_ERROR["default"]
 
     @property
@@ -108,8 +110,9 @@ class Site:
         return self.layouts.get(value, PLAIN) if value is not None else PLAIN
 
     def extra_reads(self, layout: Layout) -> tuple[Layout, ...]:
-        """The layouts that extras must have if the output has `layout`: its blocks, or plain if
-        their channel axis has extent 1 (an element is then broadcast to all lanes)."""
+        """The layouts that extras must have if the output has `layout`. If that is blocked: plain
+        for an extra of one element, or of one channel where the output has several (which is then
+        broadcast to all lanes), and blocked for others. If it is plain: plain."""
         if layout.is_plain:
             return (PLAIN,) * len(self.extras)
         rank, channels = len(self.out.dims), self.out.dims[1]

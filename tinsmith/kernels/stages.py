@@ -13,8 +13,9 @@ Stage = Callable[..., None]
 
 
 def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
-    """Emit `body(em, *indices)` as a function `name` of its own. Return `call(*indices)`, which
-    emits a call of it into the kernel, or, given `b`, into another function with the kernel's
+    """Emit `body(em, *indices)` as a function `name` of its own, where `em` is a copy of the
+    kernel's whose builder and pointers are those of the new function. Return `call(*indices)`,
+    which emits a call of it into the kernel, or, given `b`, into another function with the kernel's
     parameters, such as another stage.
 
     The function has the kernel's own parameters, and behind them an i64 for each name in `params`;

@@ -46,7 +46,11 @@ def suppress(site: Site) -> Choice:
 
 @kernel("BestBoxes", Tier.VECTOR, dtypes="float32", checks=True)
 def best_boxes(site: Site) -> Choice:
-    """Non-maximum suppression by classes, then the best boxes of all classes, as rows."""
+    """Non-maximum suppression by classes, then the best boxes of all classes, as rows.
+
+    A row is [label, score, box], or box and score are in an output each; the last output has the
+    number of rows.
+    """
     batch, classes, boxes = _counts(site)
     taken, most = site.attr("candidates"), site.attr("most")
     limit = boxes if taken is None else smallest(boxes, taken)
@@ -188,7 +192,8 @@ def _fill(
 @dataclass(frozen=True)
 class _Heap:
     """A binary heap of u64 keys with the least at the top. A key is the score's bits, mapped so
-    that higher scores have lower keys, above 32 bits of the box's index.
+    that higher scores have lower keys, above 32 bits of the box's index. The methods emit code;
+    `count` is how many keys the heap has before a call.
 
     Equal scores are ordered by index; NaN comes last.
     """

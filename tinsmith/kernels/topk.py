@@ -26,7 +26,11 @@ better the entry, the larger (see `_Kept`)."""
 
 @kernel("TopK", Tier.VECTOR)
 def topk(site: Site) -> Choice:
-    """The best k of each row, sorted or in a heap; vectors with nothing better are skipped."""
+    """The best k of each row, sorted or in a heap; vectors with nothing better are skipped.
+
+    k is a constant. Rows of more than LONG elements, of which over half are kept, are declined: the
+    reference sorts them faster.
+    """
     site.need_no_epilogue("two results have no epilogue")
     x, y = site.input(0), site.out
     axis = site.attr("axis") % len(x.dims)
@@ -99,7 +103,8 @@ def _ordered(x: Val, largest: bool) -> Val:
 class _Kept:
     """The best `count` entries of a row, in memory: `columns` has one array of u64 for each part of
     an entry. An entry is an element's key (`_ordered`) and, less significant, the complement of its
-    index, so that of equal elements the first is the best. `largest`: the best are the largest."""
+    index, so that of equal elements the first is the best. `largest`: the best are the largest. The
+    methods emit code."""
 
     b: Builder
     columns: Sequence[Ptr]

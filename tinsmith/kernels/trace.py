@@ -322,9 +322,10 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
 
 
 def is_whole(value: Value | None) -> bool:
-    """Whether a float32 value is taken to hold whole numbers: integers that were cast, which at
-    most `MOVES` nodes move or subtract from. Products of such values are exact, unless an algorithm
-    computes with fractions or larger sums of them."""
+    """Whether a float32 value is taken to hold whole numbers: integers that were converted, then
+    perhaps moved, or had something (zero points, it is taken) subtracted from them, by fewer than
+    `MOVES` nodes. Products of such values are exact, unless an algorithm computes with fractions or
+    larger sums of them."""
     passed: list[Node] = []
     for _ in range(MOVES):
         if value is None or value.producer is None or value.dtype != np.float32:
@@ -340,7 +341,9 @@ def is_whole(value: Value | None) -> bool:
 
 
 def _keeps_whole(node: Node) -> bool:
-    """Whether the results of a node are whole numbers where its first input is."""
+    """Whether the results of a move or a subtraction x - y are whole numbers where x, its first
+    input, is: a subtraction's always (y is not looked at), a move's if they come from x alone, and
+    what fills gaps is whole."""
     moves = [m for m in moves_of(node) if m is not None]
     if any(m.fill is not None and m.fill % 1 for m in moves):
         return False

@@ -136,7 +136,8 @@ def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
 
 
 def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position]]:
-    """Split a flat number over `axes`: (last dimension, index) of each axis, innermost first."""
+    """Split a flat number over `axes`, pairs (extent, dimension), outermost first. Yields
+    (dimension, index) of each axis, innermost first."""
     for k in range(len(axes) - 1, 0, -1):
         extent, d = axes[k]
         index, flat = flat % extent, flat // extent
@@ -202,7 +203,8 @@ class Walk:
         return index
 
     def each(self, b: Builder, body: Callable[[list[Position]], None]) -> None:
-        """Emit `body(index)` for every element, in nested loops, one for each axis."""
+        """Emit `body(index)` for every element, in nested loops, one for each axis; the index is
+        such as the method `index` gives."""
 
         def level(axes: Sequence[Axis], entries: list[tuple[int, Position]]) -> None:
             if not axes:
@@ -268,8 +270,9 @@ def shifted_to(em: Emit, first: int, last: int, flat: Position, *after: Position
 
 
 def spread(view: View, dims: Sequence[int], first: int) -> View:
-    """A plain operand whose dimensions are those of `dims` from `first` on (extent 1 where it is
-    broadcast), as a view with all of `dims`: stride 0 where it is broadcast or lacks one."""
+    """A plain operand with some dimensions of `dims`, from number `first` on (of extent 1 where it
+    is broadcast), as a view with all of `dims`: stride 0 where it is broadcast or lacks the
+    dimension."""
     own = view.spec.dims
     steps = [0 if e == 1 else s for e, s in zip(own, view.spec.strides, strict=True)]
     wide = (*(0,) * first, *steps, *(0,) * (len(dims) - first - len(own)))
@@ -311,9 +314,10 @@ def each_line(
 
 
 def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | None) -> None:
-    """Finish (`Emit.finish`) a vector of neighbours of a plain output, from flat position `flat`
-    over dimensions `first` and after on; `em` is shifted to the place in the dimensions before. If
-    `first` and after take several lines, elements are finished singly (if masked, those inside)."""
+    """Finish (`Emit.finish`) a vector of neighbours of a plain output, whose first element has the
+    flat number `flat` over dimensions `first` and after; `em` is shifted to the place in the
+    dimensions before. If a walk over `first` and after takes several lines, elements are finished
+    one by one, with a `mask` only those before the output's end."""
     dims = em.site.out.dims
     walk = walk_of(em, first, len(dims))
     if not walk.outer:

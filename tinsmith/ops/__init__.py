@@ -13,7 +13,8 @@ __all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op", "reserve"
 
 
 def __getattr__(name: str) -> Any:
-    """Let `ops.Conv` be the operator Conv, for all operators."""
+    """Let `ops.Conv` be the operator Conv (`OPS["Conv"]`), for all operators. Raises AttributeError
+    for other names."""
     if name.startswith("_") or not name[0].isupper():
         raise AttributeError(name)
     try:

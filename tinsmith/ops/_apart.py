@@ -19,16 +19,17 @@ whole. Trailing None may be left out: {0: (0,)} is the example above."""
 
 
 def axes_apart(node: Node) -> Apart:
-    """The axes of a node's outputs that are computed apart -> the axis of each input that goes with
-    it (None: the input is read whole; may be missing at the end). {} where none is known."""
+    """The axes of a node's outputs along which it can be computed in pieces, each with, for every
+    input, the axis that is cut with it (see `Apart`). {} where none is known."""
     declared = getattr(node.op, "axes_apart", None)
     return {} if declared is None else declared(node)
 
 
 def elementwise(node: Node) -> Apart:
-    """The axes apart of an elementwise node: all axes of the output. An input that is broadcast
-    along an axis is read whole for it. {} where a rank is unknown; an axis is left out where it is
-    unknown (symbols) whether an input is broadcast along it."""
+    """The axes apart of an elementwise node: all axes of the output, each with the axis of an input
+    that numpy's broadcasting aligns with it (None: the input is broadcast along it). {} where a
+    rank is unknown; an axis is left out where symbols leave open whether an input is broadcast
+    along it."""
     shape, found = node.output.shape, Apart()
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if shape is None or any(v.shape is None for v in values):
@@ -47,9 +48,9 @@ def elementwise(node: Node) -> Apart:
 
 
 def moved(node: Node) -> Apart:
-    """The axes apart of a node that only moves data, such as a Concat or Transpose: the output axes
-    that are copies of a whole input axis, in order. The axis along which inputs are joined is
-    none of them."""
+    """The axes apart of a node that only moves data, such as a Concat or Transpose: each output
+    axis that is a whole axis of every input read, in its order. The axis along which inputs are
+    joined is none of them. {} where the move of an output is not known."""
     moves, found = moves_of(node), Apart()
     parts = [(m, p) for m in moves if m for p in m.parts]
     for d in range(min(len(m.dims) if m else 0 for m in moves)):

@@ -64,9 +64,9 @@ class Automaton:
 
 
 class Matcher:
-    """Matches whole texts with an automaton. It remembers sets of states and the steps from one to
-    the next (a lazily built DFA), so that most characters take one look-up; beyond KEPT of both
-    together it forgets all. Not thread-safe."""
+    """Matches whole texts with an automaton. It remembers sets of states and the steps from one set
+    to the next (a lazily built DFA), so that most characters take one look-up. When the steps and
+    the members of the sets are together more than KEPT, it forgets all. Not thread-safe."""
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton

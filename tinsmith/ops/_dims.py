@@ -9,8 +9,8 @@ from tinsmith.sizes import same
 
 def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     """The shape that numpy broadcasts `shapes` to; None where one is unknown. A symbol and a number
-    other than 1 give the number; two different symbols give a new one, as either may turn out to
-    be 1. Raises TypeRuleError."""
+    other than 1 give the number; two different symbols give a new one, as either may turn out to be
+    1. Raises TypeRuleError where two numbers differ and neither is 1."""
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
@@ -65,7 +65,8 @@ _counter = 0
 
 
 def fresh(prefix: str = "?") -> str:
-    """A new symbol, such as "?7", for a dim that is not known before the run."""
+    """A new symbol, for a dim that is not known before the run: `prefix` and a number that no other
+    call returns, such as "?7"."""
     global _counter
     _counter += 1
     return f"{prefix}{_counter}"

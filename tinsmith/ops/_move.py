@@ -60,8 +60,9 @@ EVEN = (range, Span)
 
 
 def spanned(start: int, stop: int, step: int = 1) -> range | Span:
-    """The places start, start + step, ... before `stop`: a range, or a `Span` where a bound is a
-    `Size`, unless there are none. With a negative step a `Size` is fixed to its number."""
+    """The places start, start + step, ... before `stop`: a `Span` where a bound is a `Size`, else a
+    range; an empty range where there are none. With a negative step, bounds that are `Size`s are
+    fixed to the numbers of the example."""
     step = int(step)
     if not isinstance(start, Size) and not isinstance(stop, Size):
         return range(start, stop, step)
@@ -206,8 +207,8 @@ class Move:
 
 
 def placed(x: Value, places: dict[int, Places], source: int = 0) -> Part:
-    """The part that reads the value `x`, input number `source`, at `places` (axis -> places), and
-    all of the axes that are not among them: a Slice or Gather."""
+    """The part that reads the value `x`, input number `source`, at `places` (axis -> places); axes
+    that are not among them are read whole. So Slice and Gather read."""
     return split_moved(x.shape or (), range(x.rank or 0), places, source)
 
 
@@ -230,8 +231,9 @@ def view(y: Value, x: Value) -> Move | None:
 
 def by_table(operator: Op) -> None:
     """Declare the moves of `operator` by its reference, for operators that copy elements of their
-    first input or give 0: applied to 1, 2, 3, ..., the reference tells which element goes where.
-    No move is known for inputs of unknown sizes, or of more than MOST elements."""
+    first input or give 0: applied to 1, 2, 3, ... in place of that input, the reference tells which
+    element goes where. No move is known for inputs of unknown sizes, or of more than MOST
+    elements."""
 
     @operator.moves
     def _(y: Value, x: Value, *rest: Array | None, **attrs: Any) -> Move | None:

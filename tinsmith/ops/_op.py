@@ -83,7 +83,8 @@ OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
 
 def need(condition: Any, message: str, *values: Any) -> None:
     """In a type rule: raise TypeRuleError with `message` unless the condition holds. With `values`
-    the message is a template for `str.format`: texts of types take long."""
+    the message is a template for `str.format`, which is filled only for the error: the texts of
+    types are slow to make."""
     if not condition:
         raise TypeRuleError(message.format(*values) if values else message)
 
@@ -189,9 +190,10 @@ class Op:
     # ---- what the graph calls
 
     def bind(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes of a new node: `attrs`, completed by the defaults, with lists as tuples,
-        and those of windows with a number for each axis. Raises TypeRuleError for unknown, missing
-        or wrong attributes, and for too many or missing inputs."""
+        """The attributes of a new node: `attrs`, completed by the defaults, with lists as tuples.
+        With the trait `window`, a single number for an attribute such as stride or kernel is
+        repeated for each spatial axis (pad: twice). Raises TypeRuleError for unknown, missing or
+        wrong attributes, and for too many or missing inputs."""
         if attrs and (unknown := attrs.keys() - self.attrs.keys()):
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(

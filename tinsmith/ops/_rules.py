@@ -42,7 +42,8 @@ def need_data(condition: Any, message: str) -> None:
 
 
 def dtype_attr(name: Any, what: str = "dtype") -> np.dtype[Any]:
-    """The dtype that an attribute names; TypeRuleError where there is none of that name."""
+    """The dtype that the value of an attribute names. Raises TypeRuleError, which calls the
+    attribute `what`, where no dtype has this name."""
     try:
         return dtype_of(name)
     except (TypeError, AttributeError):
@@ -120,7 +121,7 @@ def elementwise(
 
 def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of references: where the first input is float16 or bfloat16, all inputs are
-    converted to float32 and the result back."""
+    converted to float32, and the result is converted back to the type of the first."""
 
     @functools.wraps(reference)
     def wrapped(x: Any, *rest: Any, **attrs: Any) -> Any:

@@ -58,8 +58,8 @@ def weights_of(node: Node) -> Weights | None:
 
 
 def by_outputs(node: Node, w: Array) -> Array:
-    """The weights `w` of a node with output channels as axis 0 (row m: all weights of channel m),
-    the other axes in order."""
+    """The weights `w` of a node, with axes moved so that axis 0 is output channels (row m: all
+    weights of channel m). The other axes keep their order."""
     axis, groups = _axis(node, w.ndim), node.attrs.get("group", 1)
     if axis == 0:
         return w

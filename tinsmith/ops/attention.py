@@ -25,14 +25,14 @@ def Attention(
     """y = softmax(cap(scale * q k^T) + bias) v, for every head; cap(s) = softcap * tanh(s/softcap)
 
     q [N,H,Q,E], k [N,G,K,E], v [N,G,K,F], or [N,Q,H*E] and so on with the numbers of heads given;
-    query head h reads key head h * G // H. past_key and past_value come before k and v. The bias
-    is attn_mask (bool: True where a query may attend; else added to scores), and -inf for keys that
-    a short mask lacks, from nonpad_kv_seqlen [N] on, after the query (is_causal), or more than left
-    (right) window size before (after) it, unless that is -1; query 0 is at the first key after the
-    past, or the last query at key nonpad_kv_seqlen - 1. A query that may attend to no key gives 0.
-    scale is 1 / sqrt(E) by default; softmax_precision names the softmax's dtype. with_present adds
-    the whole k and v to the outputs, with_qk the scores at the stage qk_matmul_output_mode:
-    0 scaled products, 1 capped, 2 with bias, 3 after softmax.
+    query head h reads key head h * G // H. past_key and past_value come before k and v. The bias is
+    attn_mask (bool: True where a query may attend; else added to scores), and -inf for keys that a
+    short mask (not of 1 key) lacks, from nonpad_kv_seqlen [N] on, after the query (is_causal), or
+    more than left (right) window size before (after) it, unless that is -1; query 0 is at the first
+    key after the past, or the last query at key nonpad_kv_seqlen - 1. A query that may attend to no
+    key gives 0. scale is 1 / sqrt(E) by default; softmax_precision names the softmax's dtype.
+    with_present adds the whole k and v to the outputs, with_qk the scores at the stage
+    qk_matmul_output_mode: 0 scaled products, 1 capped, 2 with bias, 3 after softmax.
     """
     given = (q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen)
     shapes = [t.shape for t in given if t is not None]
@@ -95,7 +95,8 @@ def _terms(
     """The masks of an Attention, which broadcast to the scores [N,H,Q,K]: bool, True where a query
     may attend to a key, or numbers that are added to the scores.
 
-    mask     the caller's, or None; if it has fewer than K keys, the others are masked
+    mask     the caller's, or None; keys that are missing at the end of its last axis are masked,
+             unless that has the length 1, which is broadcast
     lengths  [N], the number of valid keys of each sequence, or None: all. Query i of sequence n has
              the place of key lengths[n] - Q + i
     limits   (causal, left window, right window); a window of -1 has no bound

@@ -21,12 +21,12 @@ def BestBoxes(boxes, scores, labels=None, *, overlap, candidates=None, most=None
     """rows (label, score, x1, y1, x2, y2) of each image, [N,K,6]: boxes left by non-max suppression
 
     boxes [N,B,4] are two opposite corners, scores [N,C,B]; a box whose score is NaN is left out. Of
-    each class only the `candidates` best boxes count; best first, those are kept whose intersection
-    over union with none kept before exceeds `overlap`. Of all classes together the `most` best
-    stay, ties in order of class and box. The label is labels[n,b], or 1 + the class. K is the
-    largest number of boxes of an image; images with fewer have rows of 0 at the end. With
-    `regions`, the sides of boxes are longer by 1 for overlaps (corners are pixels), and the results
-    are two: boxes [N,K,1,4] and scores [N,K,1,1].
+    each class only the `candidates` best boxes count (None: all); best first, those are kept whose
+    intersection over union with none kept before exceeds `overlap`. Of all classes together the
+    `most` best stay (None: all), ties in order of class and box. The label is labels[n,b], or 1 +
+    the class. K is the largest number of boxes of an image; images with fewer have rows of 0 at the
+    end. With `regions`, the sides of boxes are longer by 1 for overlaps (corners are pixels), and
+    the results are two: boxes [N,K,1,4] and scores [N,K,1,1].
     """
     need_data(boxes.shape[1] == scores.shape[2], "there is not one score for each box")
     rows = [
@@ -90,8 +90,9 @@ def _if(condition: Tensor, scores: Tensor) -> Tensor:
 
 
 def _around(centre: Sequence[Tensor], size: Sequence[Tensor], axis: int) -> Tensor:
-    """The corners (x1, y1, x2, y2), along `axis`, of boxes from their centres and sizes, each given
-    as [x, y], or as [xy], one tensor with both along `axis`."""
+    """The corners (x1, y1, x2, y2), joined along `axis`, of boxes from their centres and sizes.
+    Each of these is a list: [x, y], two tensors of length 1 along `axis`, or one tensor that has x
+    and y along `axis`."""
     half = [OPS["Mul"](s, np.float32(0.5)) for s in size]
     ends = [OPS[side](c, h) for side in ("Sub", "Add") for c, h in zip(centre, half, strict=True)]
     return OPS["Concat"](*ends, axis=axis)

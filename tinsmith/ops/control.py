@@ -120,10 +120,11 @@ def _no_items(v: Value) -> Array:
 
 
 def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
-    """The output types of a loop's body with the inputs [*lead, *states, *rest], as they are in all
-    iterations (`_forgotten` if every run fails). The types in `states` are generalised (changing
-    the list) until an iteration returns states of the same types: dims that change between
-    iterations become new symbols."""
+    """The output types of a loop's body, as they are in all iterations (`_forgotten` if every run
+    fails). The inputs of the body are [*lead, *states, *rest]: `lead` the number of the iteration
+    and the condition of a Loop, or nothing for a Scan; `rest` what is scanned, and captures. The
+    types in `states` are generalised (changing the list) until an iteration returns states of the
+    same types: dims that change between iterations become new symbols."""
     skip, own = len(lead[1:]), set[str]()
     while True:
         try:

@@ -62,8 +62,9 @@ def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
 
 
 def declare(value: Value, shape: Claim, origin: Origin) -> Value:
-    """Add a `Declared` node that checks the shape of `value`, and return its output. If `value` is
-    the output of a node, the two exchange their names, so that readers find the checked one."""
+    """Add a `Declared` node that checks the shape of `value`, and return its output. What reads
+    `value` already goes on to read it. If `value` is the output of a node, it exchanges its name
+    with the new output, so that whoever looks up the name later finds the checked value."""
     made = value.graph.add(
         OPS["Declared"], value, shape=shape, name=f"{value.name}/Declared", origin=origin
     )
@@ -129,8 +130,8 @@ def refuse(
     error: TypeRuleError, name: str, origin: Origin,
 ) -> Node:  # fmt: skip
     """Add a `Refused` node in place of one of `operator` whose type rule has raised `error`: in a
-    branch that may never be taken, only a run that reaches it is an error. Raises `error`
-    itself if the element types of the outputs cannot be found."""
+    branch that may never be taken, only a run that reaches it is an error. Raises `error` itself if
+    the element types of the outputs cannot be found, or one is no tensor."""
     types = None
     for keeps in (True, False):
         try:

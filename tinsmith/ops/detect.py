@@ -171,8 +171,8 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
     sample is the weighted sum of the elements low and high of x.
 
     A cell has `count` samples: `ratio`, or, for 0, as many as it is long. Samples more than one
-    element outside of x have the weights 0; of many only some are among the result. Without
-    `shifted` the region is at least 1 long.
+    element outside of x have the weights 0; of a cell much longer than x only the samples near x
+    are in the result. Without `shifted` the region is at least 1 long.
     """
     extent = end - start if shifted else max(end - start, start.dtype.type(1))
     cell = extent / cells

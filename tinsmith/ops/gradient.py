@@ -22,7 +22,8 @@ def times_rest(emit: Emit, g: Value, part: Value) -> Value:
 def derivatives(graph: Graph, y: Value, xs: Sequence[Value], emit: Emit) -> tuple[Value, ...]:
     """The derivatives of sum(y) by each of `xs`, each in the shape of its x: outputs of new nodes,
     which `emit` adds. Zeros for an x on which y does not depend. Raises TypeRuleError where an
-    operator between x and y has no rule."""
+    operator between x and y has no rule or several outputs, and where an input that may have been
+    broadcast has unknown dims."""
     found: dict[Value, Value] = {y: _filled(emit, y, 1)}
     leads = _leading(graph, set(xs))
     for node in reversed([n for n in graph.nodes if n in leads]):

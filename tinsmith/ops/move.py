@@ -225,8 +225,8 @@ def slice_range(start: int, end: int, step: int, size: int) -> Any:
 
 
 def _taken(start: int, end: int, step: int, size: Any) -> range | Span | None:
-    """The indexes that a Slice reads of an axis of `size`, as `slice_range`; None if `size` is a
-    symbolic `Size` and the Slice reads the whole axis, as its end is _FAR or more."""
+    """The indexes that a Slice reads of an axis of `size`, as `slice_range`; None where `size` is a
+    symbolic `Size` and the Slice reads all of the axis: start 0, step 1, end at least _FAR."""
     if isinstance(size, Size) and step == 1 and start >= 0:
         if start == 0 and end >= _FAR:
             return None

@@ -39,7 +39,8 @@ def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
     """A scale or zero point `s` in a form that broadcasts to the shape `x`. s has one number, one
-    for each index on `axis`, or, with `block_size`, one for each block of so many of these."""
+    for each index on `axis`, or, with `block_size`, one for each block of so many of these (the
+    shape x, but for fewer elements on `axis`)."""
     if s.size == 1 and s.ndim <= 1:
         return s.reshape(())
     if not block_size:

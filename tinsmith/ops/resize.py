@@ -40,6 +40,8 @@ def Resize(
     """y[o] = x interpolated at t(o), one axis after the other; t is the coordinate transform
 
     scales (factors) or sizes (of y) have one number for each of `axes` (default: all axes of x).
+    roi is read only for tf_crop_and_resize, which gives extrapolation_value outside of x. The
+    attributes are those of ONNX's Resize.
     """
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     y, outside = widen(x) if mode != "nearest" else x, np.zeros((1,) * x.ndim, bool)
@@ -223,7 +225,8 @@ def coordinates(
 ) -> Array:  # fmt: skip
     """The coordinate in the input (an axis of `size`) at which each of `out` output elements reads:
     [out] of float64, computed in the precision `kind`. `transform` is the Resize's
-    coordinate_transformation_mode; size * factor, the resized length, may be fractional."""
+    coordinate_transformation_mode; `roi` is the crop of tf_crop_and_resize, (start, end) as
+    fractions of the axis; size * factor, the resized length, may be fractional."""
     o, f, n = np.arange(out, dtype=kind), kind(factor), kind(size)
     one, half, length = kind(1), kind(0.5), kind(factor) * kind(size)
     if transform == "align_corners":
@@ -288,7 +291,8 @@ def cubic(t: Array, a: float) -> Array:
 
 
 def unusable(scales: Array | None, sizes: Array | None) -> str:
-    """What is wrong with the scales of a Resize or, without them, its sizes; "" if nothing is."""
+    """A message for scales of a Resize (or, where they are None, sizes) that cannot be used: scales
+    must be positive and finite, sizes not negative. "" if they can be used, or both are None."""
     if scales is not None:
         fit = bool(np.all((scales > 0) & (scales < np.inf)))
         return "" if fit else f"scales must be positive and finite: {scales}"

@@ -104,8 +104,8 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
 
 def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
     """The dim for which -1 stands in `target`, the shape of a Reshape of x. For x [2,3,4] and
-    `target` [0,-1,2] it is 3 * 4 / 2 = 6, as 0 keeps the 2. Raises TypeRuleError where it is not
-    a whole number."""
+    `target` [0,-1,2] it is 3 * 4 / 2 = 6, as 0 keeps the 2. A symbol where dims of x are unknown.
+    Raises TypeRuleError where it is not a whole number."""
     if x.shape is None:
         return fresh()
     rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]

@@ -61,8 +61,9 @@ def window(
     dilation: Any = None, auto_pad: str = "NOTSET", ceil_mode: bool = False,
 ) -> Window:  # fmt: skip
     """The geometry of windows over an input of spatial `sizes`, by the attributes of a convolution
-    or pooling. `pad` is all begins, then all ends; `auto_pad`, if given, replaces it. Raises
-    TypeRuleError where they do not fit.
+    or pooling. `pad` is all begins, then all ends. `auto_pad`, unless it is NOTSET, replaces it:
+    VALID is no padding; SAME_UPPER and SAME_LOWER pad for ceil(size / stride) windows, the larger
+    half at the end or at the begin. Raises TypeRuleError where they do not fit.
 
     With `ceil_mode` a last window that is partly outside counts, unless it starts in the padding
     after the input.

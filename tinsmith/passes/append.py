@@ -47,9 +47,11 @@ class AppendInPlace:
 
 
 def _shortened(graph: Graph, node: Node) -> int:
-    """Let a TensorScatter write only the rows that its room does not hold yet. Returns 1 if
-    done, 0 where all are new: it does not write from row 0 on, or nothing else reads the room.
-    Raises Skip unless the written rows are a concatenation of the room's first rows and new ones.
+    """Let a TensorScatter write only the rows that its room does not hold yet; readers of the
+    concatenation read a Slice of the result. Returns 1 if done; 0 where all rows count as new: it
+    writes at a computed place, from another row than 0, or round the end (mode "circular"), or
+    nothing else reads the room. Raises Skip unless the written rows are a concatenation of the
+    room's first rows and new ones.
     """
     room, rows, places = node.operand(0), node.operand(1), (*node.inputs, None)[2]
     if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:

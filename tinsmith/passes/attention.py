@@ -2,7 +2,8 @@
 
 The moves around attention (transposes that split and join heads, windows, rolls) become tables of
 row offsets. Dense layers before and after compute each row by itself, so that moves beyond them are
-taken in too.
+taken in too. An item of a RowAttention is one head of one element of the batch: its queries, keys
+and values are rows of `width` elements.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
     """The table of row offsets (`rows_at`) of an operand that is a row-major array of shape
-    `dims` (..., rows, width)."""
+    `dims` (..., rows, width). `lead`: the shape of the items, as for `rows_at`."""
     return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
 
 
@@ -236,8 +237,9 @@ def _leads_to_product(value: Value) -> bool:
 
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
     """`term` * `scale`, which is added to scores of this `shape` [..., queries, keys], as
-    RowAttention reads it: a value [slabs, queries or 1, keys or 1], and a vector with the index of
-    its slab for each item. Raises Skip if the scale is not 1 and `term` no constant."""
+    RowAttention reads it: a value [slabs, queries or 1, keys or 1] of several matrices (slabs), and
+    a vector that tells for each item the index of the slab that is added to its scores. Raises Skip
+    if the scale is not 1 and `term` no constant."""
     array = term.const
     if scale != 1:
         if array is None:
@@ -314,10 +316,10 @@ def _reordered(table: Array, place: Array, width: int) -> Array:
 def _before_dense(
     base: Value, outputs: set[Value], readers: set[Any], positions: Positions
 ) -> tuple[Value, Array] | None:
-    """Repeat the dense layer that makes `base` on its input before moves. Returns the new result,
-    whose rows come in the order before the moves, and for each row of `base` its index there. None
-    if there is no such layer, no moves of whole rows precede it, or others than `readers` read
-    `base`."""
+    """Repeat the dense layer that makes `base` on its input before moves. Returns (new result,
+    whose rows come in the order before the moves; for each row of `base` its index there). None if
+    there is no such layer, no moves of whole rows precede it, or other nodes than `readers` read
+    `base`, or it is in `outputs`, the graph's."""
     layer = dense_before(base, outputs)
     if layer is None or not _only_read_by(base, readers, outputs):
         return None

@@ -54,7 +54,8 @@ class _Heads:
 )
 def attention(node: Node) -> tuple[Value, ...]:
     """attention(q, k, v) -> row_attention(q, k, v), which reads the rows of heads where they lie;
-    keys of the past are joined before, masks are added to the scores."""
+    keys and values of the past are joined before, masks are added to the scores. For float32 of
+    static shapes, if the scores are no output."""
     if not node.is_static:
         raise Skip("a shape is not static")
     q, k, v = map(node.operand, range(3))
@@ -182,8 +183,8 @@ def _formula(
     of: _Heads, together: bool, dims: tuple[Any, ...], heads: int, own: tuple[Any, ...],
     lead: tuple[Any, ...],
 ) -> np.ndarray[Any, Any]:  # fmt: skip
-    """`_table` where sizes are free: the same table as a `strides.formula`. `together`: an item is
-    all heads of queries that share one head of keys (see `_over_rows`)."""
+    """The table that `_table` gives for the last four parameters, as a `strides.formula`: for free
+    sizes. `together`: an item is all heads of queries that share one head of keys."""
     if len(dims) == 3:
         dims = (*dims[:2], heads, dims[2] // heads)
         batch, row, head, _ = dense(dims)
@@ -217,7 +218,7 @@ def _table(
 
 
 def _by_head(x: Value, heads: int | None) -> Value:
-    """[N,T,H*E] as [N,H,T,E]; rank 4 as it is."""
+    """x [N,T,H*E] as [N,H,T,E], `heads` being H; x itself if its rank is 4 or `heads` is None."""
     if x.rank == 4 or heads is None:
         return x
     n, t, wide = x.dims

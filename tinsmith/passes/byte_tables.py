@@ -44,7 +44,8 @@ def _sample(graph: Graph, _: Any) -> Value:
     zero=np.array([3], np.uint8),
 )
 def tabulated(q: Node) -> Value:
-    """quantise(f(dequantise(x)), s, z) -> table[x], for any function f of one element."""
+    """quantise(f(dequantise(x)), s, z) -> table[x], for any function f of one element, but not
+    one made of roundings and of functions with f(t x) = t f(x) for t > 0 (Relu) alone."""
     if name_of(q.output.dtype) not in BYTES:
         raise Skip(f"the result is {q.output.dtype}, not bytes")
     source = _source(q.output, {})

@@ -1,4 +1,7 @@
-"""One spelling for each thing: arithmetic, activations and reductions. Shapes: `reshapes`."""
+"""One spelling for each thing: arithmetic, activations and reductions. Shapes: `reshapes`.
+
+All rules but drop_*, `square`, `subtract` and a Clip without bounds are for floats only.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def drop_power_of_one(x: Value) -> Value:
 
 @rules.rule(p.Pow("x", 2.0))
 def square(root: Node, x: Value) -> Value:
-    """x ** 2 -> x * x, which wraps around where x and the exponent are integers."""
+    """x ** 2 -> x * x, of floats, or where the exponent is an integer (both wrap around alike)."""
     if root.operand(1).dtype.kind not in "iu":
         need_float(x)
     return OPS["Mul"](x, x)
@@ -132,7 +135,8 @@ def subtract(x: Value, y: Value) -> Value:
 
 @rules.rule(p.Add(p.Add("x", const("a")), const("b")), tolerance=1e-5, a=(4,), b=(4,))
 def merge_added_constants(x: Value, a: Array, b: Array) -> Value:
-    """(x + a) + b -> x + (a + b), where a + b has the size of a or b."""
+    """(x + a) + b -> x + (a + b), where a + b has the size of a or b, and neither is so large that
+    adding it rounds x (`rounds`)."""
     need_float(x)
     if np.any(rounds(a)) or np.any(rounds(b)):
         raise Skip("one of the constants may be there to round")
@@ -141,7 +145,8 @@ def merge_added_constants(x: Value, a: Array, b: Array) -> Value:
 
 @rules.rule(p.Mul(p.Mul("x", const("a")), const("b")), tolerance=1e-5, a=(4,), b=(1,))
 def merge_factors(x: Value, a: Array, b: Array) -> Value:
-    """(x * a) * b -> x * (a * b), where a * b has the size of a or b."""
+    """(x * a) * b -> x * (a * b), where a * b has the size of a or b, and does not overflow or
+    vanish."""
     need_float(x)
     with np.errstate(all="ignore"):
         c = a * b
@@ -296,7 +301,8 @@ def global_pool_from_reduce(x: Value, mean: Node) -> Value:
     outer={"kind": "mean", "#1": np.array([2]), "keepdims": False},
 )
 def join_reductions(x: Value, inner: Node, outer: Node) -> Value:
-    """reduce(reduce(x)) -> reduce(x) over the axes of both, for sum, mean, max, min, prod."""
+    """reduce(reduce(x)) -> reduce(x) over the axes of both, where both are of one kind: sum, mean,
+    max, min or prod."""
     need_float(x)
     shape, kind = shape_of(x), inner.kind
     if kind != outer.kind or kind not in ("sum", "mean", "max", "min", "prod"):

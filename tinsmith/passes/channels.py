@@ -62,8 +62,9 @@ class GatherChannels:
         return changes
 
     def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
-        """The moves of channels that are to be replaced, in graph order: those that need a copy
-        (`_needs_copy`), those that only such nodes read, and those whose only input one makes."""
+        """The moves of channels that are to be replaced, in graph order (as keys): those that need
+        a copy (`_needs_copy`), those whose results only other nodes to be replaced read, and those
+        whose only input such a node makes."""
         made = OPS["ChannelGather"]
         able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
         costly = {n for n in able if self._needs_copy(n)}
@@ -100,9 +101,10 @@ class GatherChannels:
         outputs: set[Value], made: dict[tuple[Lane, ...], Value],
     ) -> None:  # fmt: skip
         """Let the readers of `value`, a result of the move `node`, read one copy, made directly
-        from the values that its channels (`lanes`) come from. If all readers can take the channels
-        in another order, they come in the order of their origins. `moves` are all nodes that are
-        replaced, `made` the copies so far, by their lanes."""
+        from the values that its channels come from: `lanes` has (value, index of the channel there)
+        for each channel. If all readers can take the channels in another order, they come in the
+        order of their origins. `moves` are all nodes that are replaced, `outputs` the graph's,
+        `made` the copies so far, by their lanes."""
         origins = list(dict.fromkeys(v for v, _ in lanes))
         readers = list(dict.fromkeys(u for u in value.uses if u not in moves))
         behind: set[Node] = set()
@@ -125,9 +127,10 @@ class GatherChannels:
             graph.replace(value, new)
 
     def _made(self, node: Node, lanes: list[Lane], origins: list[Value], keep: bool) -> Value:
-        """A value with the channels `lanes` of `origins`: if they are all of one origin, that
-        origin; a Slice or a Concat where that needs no copy; else a ChannelGather. `keep`: the
-        value becomes a graph output, whose name must stay, so always the result of a new node."""
+        """A value with the channels `lanes`, (value, index of the channel there), where `origins`
+        are those values: if they are all channels of one origin, in order, that origin; a Slice or
+        a Concat where that needs no copy; else a ChannelGather. `keep`: the value becomes a graph
+        output, whose name must stay, so always the result of a new node."""
         runs = _runs(lanes, origins)
         whole = [lo == 0 and n == _channels(origins[i]) for i, lo, n in runs]
         names = {"name": f"{node.name}.gathered", "origin": node.origin, "before": node}
@@ -278,8 +281,8 @@ def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
 
 
 def _runs(lanes: list[Lane], origins: list[Value]) -> list[tuple[int, int, int]]:
-    """`lanes` as runs of neighbouring channels of one origin: (its index in `origins`, first
-    channel, count)."""
+    """`lanes`, (value, index of the channel there), as runs of neighbouring channels of one of
+    `origins`: (its index in `origins`, first channel, count)."""
     rank = {v: i for i, v in enumerate(origins)}
     runs: list[tuple[int, int, int]] = []
     for v, c in lanes:

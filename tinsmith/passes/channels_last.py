@@ -36,7 +36,9 @@ register("machine", devices=("cpu",))(rules)
     t={"perm": (0, 3, 1, 2)},
 )
 def add_before_transpose(root: Node, x: Value, y: Value, t: Node) -> Value:
-    """x + transpose(y) -> transpose(transpose(x) + y), where an anchor makes y and can add x."""
+    """x + transpose(y) -> transpose(transpose'(x) + y), transpose' the inverse (x = transpose(z)
+    gives z), where an anchor makes y and can add x. x is computed, of the result's shape, and not
+    the result of an anchor that nothing else reads, which could add transpose(y) itself."""
     if t.perm is None or x.const is not None:
         raise Skip("x is a constant, or the permutation is not given")
     if not shape_of(x) == shape_of(t.output) == shape_of(root.output):

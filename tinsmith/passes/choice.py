@@ -72,9 +72,10 @@ FORMS = "the forms are -name, +name, name{option=value}, name@priority and stop-
 
 
 def parse_spec(text: str | None) -> _Choice:
-    """The choice that a `passes=` text makes, in the forms at the top of this file (None: "").
-    Raises OptionError if it is no text, PassChoiceError for an item of no such form, UnknownName
-    for a pass or an option."""
+    """The choice that a `passes=` text makes, in the forms at the top of this file; None and "" ask
+    for nothing. Raises OptionError if it is no text; PassChoiceError for an item of another form
+    (such as a name alone) or a value that an option cannot have; UnknownName for a pass or option.
+    """
     choice = _Choice()
     if text is not None and not isinstance(text, str):
         raise OptionError(f"passes must be text such as '-merge-common', not {text!r}")
@@ -138,7 +139,8 @@ def list_passes(
 ) -> list[Entry]:
     """The registered passes in the order in which they run, of one stage and for one device (None:
     of all). `spec` is a `passes=` text, which leaves out, adds and moves passes, and drops those of
-    a stage after `stop-after`. None lists also passes that are off by default."""
+    a stage after `stop-after`. If `spec` is None (not ""), passes that are off by default are
+    listed too."""
     choice = parse_spec(spec)
     rows = [
         replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()

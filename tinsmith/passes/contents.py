@@ -58,8 +58,8 @@ def sized(content: Content, dtype: np.dtype[Any]) -> Content:
 def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
     """What is known of the numbers of a value before the call: an object array, in which each
     element is a number, a symbol, a `Quotient`, or None (not known). None if nothing is known, if
-    there are more than MOST elements, or a constant has several axes. `known` has the contents of
-    values that nodes compute."""
+    there are more than MOST elements, or if a constant has several axes or elements other than
+    integers, bools and floats of EXACT. `known` has the contents of values that nodes compute."""
     if v is None:
         return None
     if v.const is not None:
@@ -107,7 +107,8 @@ def content_after(node: Node, known: dict[Value, Content]) -> Content | None:
 
 
 def _holds(dtype: np.dtype[Any], number: Any) -> bool:
-    """Whether an element type can represent a number, which otherwise wraps around in the run."""
+    """Whether an integer element type can hold the content `number`, which otherwise wraps around
+    in the run. None counts as held, a symbol (a size not known yet) in 4 bytes or more."""
     if isinstance(number, str):  # a size that is not known yet
         return dtype.itemsize >= 4
     if number is None or (dtype == np.int64 and isinstance(number, Size)):
@@ -233,8 +234,8 @@ def _quotient(number: Any, by: int) -> Any:
 
 
 def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
-    """Whether a float of this dtype can stand for the content x: its whole numbers, or both of a
-    Quotient, do not exceed EXACT. A symbol fits float64 only."""
+    """Whether a float of this dtype can stand for the content x: a whole number of a magnitude up
+    to EXACT, or a Quotient of two such. None counts as held, a symbol in float64 only."""
     if x is None:
         return True
     if isinstance(x, str):  # a size that is not known yet

@@ -36,8 +36,8 @@ _convs = (p.Conv(*_operands).named("conv"), p.ConvTranspose(*_operands).named("c
 
 
 def on_conv(pattern: Any) -> Any:
-    """The pattern `pattern(c)`, where c is a convolution of "x" with constant weights, transposed
-    or not, named "conv"."""
+    """The pattern `pattern(c)`, where c is a convolution, transposed or not, named "conv", of "x"
+    with constant weights "w" and a constant bias "b" or none."""
     plain, transposed = map(pattern, _convs)
     return plain | transposed
 
@@ -63,7 +63,8 @@ def batch_norm(x: Any, name: str = "bn") -> Any:
 
 
 def affine(norm: Node) -> tuple[Array, Array]:
-    """k and t such that a BatchNorm with constant statistics is k * x + t, in float64."""
+    """(k, t), vectors of a number for each channel, in float64, such that the BatchNorm `norm`,
+    whose parameters and statistics must be constants, is k * x + t."""
     scale, shift, mean, var = (
         np.asarray(v.const, np.float64) for v in norm.inputs[1:] if v is not None
     )
@@ -73,8 +74,8 @@ def affine(norm: Node) -> tuple[Array, Array]:
 
 
 def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
-    """`conv` with weights and bias that give k * conv + t; k and t have a number for each output
-    channel. Raises Skip if one is not finite."""
+    """A copy of `conv`, of weights w and bias b (None: none), with new ones that give k * conv + t;
+    k and t have a number for each output channel. Raises Skip if a new one is not finite."""
     old = np.zeros(k.shape) if b is None else b.astype(np.float64)
     with np.errstate(all="ignore"):
         weights, bias = _scaled(conv, w, k), (k * old + t).astype(w.dtype)
@@ -113,7 +114,8 @@ def fold_factor_into_conv(
 
 @rules.rule(on_conv(lambda c: p.Add(c, const("t"))), tolerance=TOLERANCE, **CONV, t=(4, 1, 1))
 def fold_term_into_conv(conv: Node, b: Array | None, t: Array) -> Value:
-    """conv(x, w, b) + t -> conv(x, w, b + t), one t for each channel or for all."""
+    """conv(x, w, b) + t -> conv(x, w, b + t), one t for each channel or for all; not if t is so
+    large that adding it rounds (`rounds`)."""
     term = per_channel(t, shape_of(conv.output), 1)
     if np.any(rounds(term)):
         raise Skip("the term may be there to round")
@@ -138,7 +140,8 @@ _PAD: dict[str, Any] = {
 def fold_pad_into_conv(
     x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, conv: Node
 ) -> Value:
-    """conv(pad(x, zeros)) -> conv(x) with larger pads."""
+    """conv(pad(x, zeros)) -> conv(x) with larger pads, where only spatial axes are padded, by
+    known numbers."""
     if value is not None and np.any(value != 0):
         raise Skip("it does not pad with zeros")
     return with_(conv, x=x, pad=_joined(x, pads, axes, pad, conv), auto_pad="NOTSET")
@@ -147,7 +150,7 @@ def fold_pad_into_conv(
 def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) -> tuple[int, ...]:
     """The pads of `window` (a convolution or a pool) plus those of the Pad before it: all begins,
     then all ends, of spatial axes. `axes` are the axes of `pads` (None: all). Raises Skip if the
-    window cannot take in the Pad."""
+    Pad crops, pads batch or channels or not by a constant, or if some pads are not known."""
     rank = len(shape_of(x))
     if pad.mode != "constant":
         raise Skip(f"it pads by {pad.mode}")

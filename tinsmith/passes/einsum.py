@@ -28,8 +28,8 @@ register("portable")(rules)
 
 @rules.rule(p.Einsum("x", ...).named("node"), x=(2, 3, 4), node={"equation": "bij->jb"})
 def einsum(node: Node) -> Value:
-    """einsum(x, ...) -> x @ y, x * y, ..., if each letter stands for one size (no 1 is broadcast)
-    and no operand has a letter twice."""
+    """einsum(x, ...) -> x @ y, x * y, ..., of float32 or float64, if each letter stands for one
+    size (no 1 is broadcast) and no operand has a letter twice."""
     terms, right = _terms(node)
     _check(terms)
     value, letters = terms[0]

@@ -147,8 +147,8 @@ def i64(*numbers: Number) -> Array:
 
 
 def rounds(array: Array) -> Array:
-    """For each number a of an array whether x + a rounds x to steps of more than 1/1000, as x +
-    2^23 - 2^23 does to whole numbers."""
+    """For each number a of an array whether it is so large that a + 0.001 is a in its dtype: then
+    x + a rounds x, as x + 2^23 - 2^23 does to whole numbers. Such constants are left alone."""
     return array + array.dtype.type(1e-3) == array
 
 

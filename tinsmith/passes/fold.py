@@ -22,7 +22,7 @@ TINY = 1 << 10
 
 def is_pure(node: Node) -> bool:
     """Whether a node's results follow from its inputs and it does nothing else: it is no random
-    number, no check, and no If, Loop or Scan."""
+    number, no check, and holds no graph (If, Loop, Scan, Fused)."""
     return not node.op.traits & {"impure", "check", "control"}
 
 

@@ -77,7 +77,8 @@ def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
 
 
 def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
-    """(x, scales, zero points or None): the inputs of a DequantizeLinear with constant scales."""
+    """(x, scales, zero points or None): the inputs of a DequantizeLinear, whose scales must be
+    constant (asserted)."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None and scale is not None and scale.const is not None
     return x, scale.const, zero
@@ -122,8 +123,9 @@ def scaled(sums: Value, factor: Array, bias: Any) -> Value:
 
 
 def of_dequantised(window: Any) -> Any:
-    """The pattern of a convolution by `window`, such as p.Conv, of dequantised operands, with
-    constant scales and bias."""
+    """The pattern of a convolution by the operator `window` (p.Conv or p.ConvTranspose) of
+    dequantised operands, with constant scales and bias: "conv" of "left" (x, xs, xz), "right" (w,
+    ws, wz) and b."""
     return window(
         p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
         p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
@@ -147,7 +149,9 @@ _sample: dict[str, Any] = {
 
 @rules.rule(_conv, **_sample, conv={"pad": (1, 1, 1, 1)})
 def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
-    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, sums exact."""
+    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, sums exact. w is
+    constant, with one scale or one for each output channel, x has one scale. In groups only if
+    these are wide (`_need_wide_groups`) or a kernel for bytes takes them (`is_depthwise`)."""
     (x, xs, xz), (w, ws, wz) = dequantised(left), dequantised(right)
     need_left(x, xs, xz)
     need_bytes(w, ws)
@@ -166,8 +170,9 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
 
 
 def _need_wide_groups(w: Value, conv: Node) -> None:
-    """Raise Skip unless the groups of a convolution by weights `w` are so wide (WIDE) that few
-    products of zeros are added where kernels merge groups into whole blocks."""
+    """Raise Skip unless the groups of a convolution by weights `w` have multiples of WIDE input and
+    output channels; of 2 * WIDE (or exactly WIDE both) if the number of groups is odd. Else too
+    many products of zeros are added where kernels merge groups into whole blocks."""
     inputs, outputs = filled_dims(w)[1], filled_dims(w)[0] // conv.group
     if inputs % WIDE or outputs % WIDE:
         raise Skip(f"its {conv.group} groups have {inputs} to {outputs} channels, "
@@ -196,7 +201,10 @@ _pointwise = {
 def convolution_of_pairs(
     left: Node, right: Node, x: Value, w: Value, b: Array | None, conv: Node
 ) -> Value:
-    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, where that is faster."""
+    """conv(deq(x), deq(w), b) -> that of `convolution`, where pairs of bytes are faster: of one
+    group, at least LEAST channels on both sides, and if it has several taps at stride 1 those of
+    `_has_winograd`; or depthwise, with no 1x1 convolution of floats beside it (`_is_widened`,
+    `_is_narrowed`)."""
     dims = filled_dims(w)
     unit = all(s == 1 for s in conv.stride or (1,))
     if conv.group == 1 and prod(dims[2:]) > 1 and unit and not _has_winograd(dims, conv):
@@ -357,7 +365,8 @@ _factors: dict[str, Any] = {
 
 @rules.rule(_product, **_factors)
 def product(left: Node, right: Node) -> Value:
-    """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, sums exact."""
+    """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, sums exact. a has one scale, b one
+    or one for each column."""
     (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     need_left(a, sa, za)
     need_bytes(b, sb)

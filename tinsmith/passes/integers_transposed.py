@@ -47,7 +47,8 @@ _sample: dict[str, Any] = {
 @rules.rule(of_dequantised(p.ConvTranspose), **_sample)
 def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     """conv_transpose(deq(x), deq(w), b) -> depth_to_space(scaled conv_integer(x, w as one tap)),
-    where windows lie side by side: each pixel becomes r x r results."""
+    where windows lie side by side: each pixel becomes r x r results. Of one group, without pads,
+    with at least LEAST channels on both sides."""
     (x, xs, xz), (w, ws, wz) = dequantised(left), dequantised(right)
     need_left(x, xs, xz)
     need_bytes(w, ws)

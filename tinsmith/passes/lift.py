@@ -82,7 +82,9 @@ def lift_activation(x: Value, f: Node) -> Value:
     r={"#1": np.array([2, 3, 5])},
 )
 def lift_binary(root: Node, x: Value, y: Value, r: Node) -> Value:
-    """reshape(x) + y -> reshape(x + reshape(y)), and the same for *, where an anchor makes x."""
+    """reshape(x) + y -> reshape(x + reshape(y)), and the same for *, where an anchor makes x. y has
+    the result's shape, or is one constant number, or a vector along a last axis that the reshape
+    keeps; and no anchor makes y that could finish the sum instead."""
     need_anchor(x)
     shape, target = shape_of(x), shape_of(r.output)
     if root.output.shape != target or y.shape is None or y is x:

@@ -145,7 +145,8 @@ def _known(value: Value | None) -> Value | Array | None:
 
 @rules.rule(p.LpNorm("x").named("norm"), tolerance=1e-5, x=(2, 3, 4), norm={"axis": 1})
 def lp_norm(x: Value, norm: Node) -> Value:
-    """lp_norm(x) -> x / (l where l != 0, else 1), l the l1 or l2 norm along the axis."""
+    """lp_norm(x) -> x / (l where l != 0, else 1), l the l1 or l2 norm along the axis; not along the
+    last axis of float32, for which there is a kernel."""
     if x.dtype not in (np.float32, np.float64):
         raise Skip(f"x is {x.dtype}")
     axis = norm.axis % len(shape_of(x))
@@ -163,8 +164,8 @@ def lp_norm(x: Value, norm: Node) -> Value:
     g=({}, {"axis": 1}),
 )
 def gather_places(x: Value, g: Node) -> Value:
-    """gather_nd(x, i), gather_elements(x, i) -> gather(reshape(x), j), for a constant i; j are its
-    places in the reshaped x."""
+    """gather_nd(x, i), gather_elements(x, i) -> gather(reshape(x), j) on axis 0, for a constant i;
+    j has the indices on that axis of the elements or rows of x that i names."""
     move = moves_of(g)[0]
     if move is None or not g.inputs[1].const.size:  # type: ignore[union-attr]
         raise Skip("the size is not known, or it gathers nothing")
@@ -176,7 +177,7 @@ def gather_places(x: Value, g: Node) -> Value:
 
 @rules.rule(p.Hardmax("x").named("h"), x=(2, 5, 3), h={"axis": 1})
 def hardmax(x: Value, h: Node) -> Value:
-    """hardmax(x) -> (index along the axis == argmax(x))."""
+    """hardmax(x) -> (index along the axis == argmax(x)), cast to the element type of x."""
     dims = filled_dims(x)
     axis = h.axis % len(dims)
     _need_table(dims[axis])
@@ -192,7 +193,8 @@ def hardmax(x: Value, h: Node) -> Value:
     **NORM,
 )
 def batch_norm(x: Value, scale: Value, shift: Value, mean: Value, var: Value, bn: Node) -> Value:
-    """bn(x) -> (x - mean) * (scale / sqrt(var + eps)) + shift, where statistics are computed."""
+    """bn(x) -> (x - mean) * (scale / sqrt(var + eps)) + shift, where at least one of scale, shift,
+    mean and var is computed, and all are float32 or all float64."""
     vectors = (scale, shift, mean, var)
     if all(v.const is not None for v in vectors):
         raise Skip("its statistics are constants")
@@ -232,7 +234,8 @@ def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
     pool={"kernel": (2, 2), "stride": (2, 2)},
 )
 def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Value:
-    """max_unpool(x, indices) -> pad(reshape(scatter(zeros, indices, x)))."""
+    """max_unpool(x, indices) -> pad(reshape(scatter(zeros, indices, x))): the scatter fills the
+    shape that the kernel and stride give, the pad extends it to `shape`, if given."""
     own = pool.op.infer((x, indices, None), pool.attrs)[0]
     if not own.is_static or not x.type.size or not own.size:
         raise Skip(f"the result is {own}")

@@ -64,7 +64,8 @@ _sample: dict[str, Any] = {
 def few_channels(
     x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
 ) -> Value:
-    """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), with few channels a group."""
+    """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), in several groups of at most
+    FEW input channels (`_has_few`), unless a kernel for bytes takes it (`is_depthwise`)."""
     dims = filled_dims(w)
     if is_depthwise(x, w, x_zero, w_zero, conv):
         raise Skip("a kernel computes it")
@@ -78,8 +79,8 @@ def is_depthwise(
 ) -> bool:
     """Whether a ConvInteger is depthwise, with as many groups as input and output channels, and the
     kernel for bytes takes it (`kernels/window/depthwise.py`): constant weights without zero points,
-    one known zero point of x or none (known sizes where it pads and that is not 0), at most
-    MOST_TAPS taps."""
+    one known zero point of x or none, at most MOST_TAPS taps. If it pads and the zero point is not
+    0, all sizes must be known, and a kernel of three axes have extent 1 on the first."""
     dims, zero = filled_dims(w), None if x_zero is None else x_zero.const
     sizes = shape_of(x)
     if not conv.group == dims[0] == sizes[1] or not 3 <= len(dims) <= 5 or w.const is None:

@@ -102,8 +102,8 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
 
 @rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
 def dynamic_quantize(x: Value) -> tuple[Value, ...]:
-    """dynamic_quantise(x) -> quantise(x, s, z), s, z, with s and z from the greatest max(x, 0) and
-    the least min(x, 0)."""
+    """dynamic_quantise(x) -> quantise(x, s, z), s, z, with s = (high - low) / 255 and z = round(
+    -low / s), high being the greatest number of x and 0, low the least (s = 1/255 if x is 0)."""
     if x.dtype != FLOAT32:
         raise Skip(f"x is {x.dtype}")
     zero = np.float32(0)

@@ -65,7 +65,8 @@ def few_positions(x: Value, w: Value, conv: Node) -> Value:
     b=(2,),
 )
 def transposed_of_a_pixel(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
-    """conv_transpose(x, w, b) -> x @ w + b, of images of one pixel."""
+    """conv_transpose(x, w, b) -> x @ w + b, of images of one pixel and one group, where the result
+    is one whole window: no pads, no dilation."""
     n, channels, *sizes = filled_dims(x)
     (_, m, *out), (_, _, *kernel) = filled_dims(conv.output), w.shape
     dilation = spatial_attr("dilation", conv.dilation, len(kernel), 1, 1)

@@ -72,10 +72,10 @@ class Context:
     """(a length of `Graph.edited`, the nodes of which some size was not known at that time)."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """Where a rule set must be tried next; None: at all nodes. At the first call: at the nodes
-        where its patterns may match (all nodes if `matches` is None), and around all edits so far.
-        Later: at those of these nodes of which some size is not known, and around the edits since
-        the last call. All edits so far then count as seen by the rules."""
+        """Where a rule set must be tried now, for `rewrite`; None: at all nodes. At its first call:
+        at the nodes where its patterns may match (all nodes if `matches` is None), and around all
+        edits so far. Later: at those of these nodes of which some size is not known, and around the
+        edits since its last call. None also if the graph records no edits (`Graph.edited`)."""
         if graph.edited is None:
             return None
         seen = self.seen.get(rules)
@@ -253,7 +253,8 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
 
 def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
     """Whether a pass of a stage may have something to do in a graph or its nested graphs: one that
-    has no method `applies`, or whose `applies` returns True."""
+    has no method `applies`, or whose `applies` returns True. `device` and `spec` choose the passes,
+    as for `run_passes`."""
     tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
     return any(applies is None or applies(graph) for applies in tests)
 

@@ -136,7 +136,8 @@ def scatter_along_axis(
     x: Value, places: Value, updates: Value, there: Node, y: Node, back: Node
 ) -> Value:
     """back(scatter_nd(there(x), places, u)) -> back(there(scatter_elements(x, places, u'))), along
-    the axis that the transpose `there` puts first; u' is u in the order of x's axes."""
+    the axis that the transpose `there` puts first; u' is u in the order of x's axes. `places` is
+    [n, 1], and all readers of the scatter's result are transposes."""
     if there.perm is None or back.perm is None:
         raise Skip("a permutation is not explicit")
     axis, order = there.perm[0], range(len(there.perm))
@@ -245,7 +246,8 @@ def constant_before_transpose(root: Node, t: Node, c: Array) -> Value:
     c=np.float32(0.3),
 )
 def factor_after_product(product: Node, a: Value, b: Value, c: Array) -> Value:
-    """(a * c) @ b, a @ (b * c) -> (a @ b) * c, for one number c: it is free behind the product."""
+    """(a * c) @ b, a @ (b * c) -> (a @ b) * c, for one number c, in float32 or float64: behind the
+    product the factor is free."""
     if a.dtype.itemsize < 4 or a.dtype.kind != "f":
         raise Skip(f"a product of {a.dtype} may overflow without the factor")
     number(c)
@@ -280,7 +282,8 @@ register("machine")(gathers)
     p.Gather("x", const("places")).named("g"), x=(1, 3, 4), places=np.array(-2), g={"axis": 1}
 )
 def gather_neighbours(x: Value, g: Node) -> Value:
-    """gather(x, i) -> squeeze(x[i : i + 1]); gather(x, [i, i + 1, ...]) -> x[i : i + n]."""
+    """gather(x, i) -> squeeze(x[i : i + 1]); gather(x, [i, i + 1, ...]) -> x[i : i + n]. The axis
+    is of known size, and all axes before it are of size 1, so that the slice lies in one piece."""
     shape = shape_of(x)
     move = moves_of(g)[0]
     cut = None if move is None else move.parts[0].cut(shape)

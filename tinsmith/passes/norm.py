@@ -63,8 +63,8 @@ _variance = _mean(_square(_centred), "spread")
     spread={"#1": np.array([-1])},
 )
 def normalisation(x: Value, mean: Node, spread: Node, eps: Array) -> Value:
-    """(x - mean) / sqrt(mean((x - mean)^2) + eps) -> layer_norm(x), or instance_norm(x) over the
-    spatial axes of an image."""
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps), means over the last axes -> layer_norm(x); over
+    all axes from the third on, of rank 4 or more, -> instance_norm(x)."""
     axes, rank = axes_of(mean), len(shape_of(x))
     if axes_of(spread) != axes:
         raise Skip("mean and variance are over different axes")
@@ -84,7 +84,7 @@ def normalisation(x: Value, mean: Node, spread: Node, eps: Array) -> Value:
     mean={"#1": np.array([-1])},
 )
 def rms_norm(x: Value, mean: Node, eps: Array, scale: Array) -> Value:
-    """x / sqrt(mean(x^2) + eps) * scale -> rms_norm(x, scale)."""
+    """x / sqrt(mean(x^2) + eps) * scale -> rms_norm(x, scale), the mean over the last axes."""
     shape, axes = shape_of(x), axes_of(mean)
     if not axes or axes != tuple(range(axes[0], len(shape))):
         raise Skip(f"the axes {axes} are not the last ones")
@@ -157,7 +157,8 @@ CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 
 @fold.rule(p.Mul(_channel_norm, const("k")), **CHANNELS, k=(4, 1, 1))
 def scale_channel_norm(norm: Node, scale: Array, shift: Array, k: Array) -> Value:
-    """norm(x, s, b) * k -> norm(x, s * k, b * k), one k for each channel."""
+    """norm(x, s, b) * k -> norm(x, s * k, b * k), one k for each channel or for all; norm is an
+    InstanceNorm, GroupNorm or BatchNorm with constant parameters."""
     factor = per_channel(k, shape_of(norm.output), 1)
     return _scaled(norm, scale * factor, shift * factor)
 
@@ -169,7 +170,8 @@ def _scaled(norm: Node, scale: Array, shift: Array) -> Value:
 
 @fold.rule(p.Add(_channel_norm, const("t")), **CHANNELS, t=(4, 1, 1))
 def shift_channel_norm(norm: Node, shift: Array, t: Array) -> Value:
-    """norm(x, s, b) + t -> norm(x, s, b + t), one t for each channel."""
+    """norm(x, s, b) + t -> norm(x, s, b + t), one t for each channel or for all, for the norms of
+    `scale_channel_norm`."""
     return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(norm.output), 1)))
 
 

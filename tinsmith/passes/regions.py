@@ -33,8 +33,10 @@ def enclose(
 def body_of(
     graph: Graph, region: list[Node], name: str, inner: int | None = None
 ) -> tuple[Graph, list[Value], list[Value]]:
-    """Copy the nodes of a region, in graph order, into a graph called `name`. Returns it, the
-    values that are its inputs, and those that are its outputs, as `enclose` says."""
+    """Copy the nodes of a region, in graph order, into a new graph called `name`; `graph` stays as
+    it is. Returns (the new graph, the values of `graph` for which its inputs stand, those for which
+    its outputs stand: all that are read outside the region, or are graph outputs). Constants of at
+    most `inner` elements (None: all) are copied too, and need no input."""
     body, inside = Graph(name, graph.file), set(region)
     env: dict[Value, Value] = {}
     outer: list[Value] = []

@@ -158,7 +158,8 @@ def moved_alike(
     x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, move: Node,
     q: Node,
 ) -> Value:  # fmt: skip
-    """quantise(move(deq(x, s, z)), s, z) -> move(x), as in `undone`."""
+    """quantise(move(deq(x, s, z)), s, z) -> move(x), where `undone` allows it: with one positive
+    scale, if the byte type stays."""
     return with_(move, x=undone.build(x, s, z, t, u, before, q))
 
 
@@ -298,8 +299,8 @@ def _narrow(
 )
 def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q: Node) -> Value:
     """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z),
-    with c = -(za * sa + zb * sb) / s. Not if a node dequantises the result and no
-    product reads it, a or b."""
+    with c = -(za * sa + zb * sb) / s, one scale each. Not if a node dequantises the result and no
+    product of bytes reads a, b or the result."""
     (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     need_bytes(a, sa)
     need_bytes(b, sb)

@@ -86,7 +86,9 @@ def whole(
     x: Value, w: Array, s: Array, right: Node, product: Node, z: Array | None = None,
     t: Node | None = None,
 ) -> Value:  # fmt: skip
-    """x @ dequantise(w, s, z) -> SmallMatMul(x, w, s, z), w a large matrix of 4 or 8 bits."""
+    """x @ dequantise(w, s, z) -> SmallMatMul(x, w, s, z), w a constant matrix of 4 or 8 bits, of at
+    least LARGE elements, perhaps transposed before. If x is dequantised too, it must have at most
+    FEW rows."""
     if w.dtype.name not in SMALL or s.dtype != FLOAT32 or right.output.dtype != FLOAT32:
         raise Skip(f"weights of {w.dtype} with scales of {s.dtype} have no kernel")
     _need_product(x, w, product)
@@ -124,7 +126,8 @@ _half = p.Cast(const("w")).named("cast")
     cast={"to": "float32"},
 )
 def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None) -> Value:
-    """x @ float32(w) -> SmallMatMul(x, w), w a large matrix of halves, x of few rows."""
+    """x @ float32(w) -> SmallMatMul(x, w), w a constant matrix of at least LARGE halves, perhaps
+    transposed after the cast, x of at most FEW rows."""
     if not is_half(w.dtype) or cast.output.dtype != FLOAT32:
         raise Skip(f"weights are {w.dtype}")
     _need_product(x, w, product)
@@ -134,8 +137,8 @@ def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None)
 
 
 def _small_layer(name: str, gates: int) -> None:
-    """Register the rule that lets the recurrent operator `name`, of so many gates, read weights of
-    few bits."""
+    """Register the rule that lets the recurrent operator `name` read weights of few bits (which:
+    `_outputs`). `gates`: how many it has, for the sample's shapes."""
 
     def small(x: Value, w: Value, r: Value, cell: Node) -> tuple[Value, ...]:
         if x.dtype != FLOAT32:

@@ -52,7 +52,8 @@ def join_added_convs(
     first: Node, w: Array, b: Array | None, second: Node, v: Array, c: Array | None,
     y: Value | None,
 ) -> Value:  # fmt: skip
-    """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), if one has all taps of the other."""
+    """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), of equal groups and strides, if one
+    has all taps of the other: v is embedded in zeros."""
     _same_results(first.output, second.output)
     one, other = _Taps(first, w), _Taps(second, v)
     if one.size < other.size:

@@ -110,8 +110,9 @@ class Reach:
     conv={"dilation": (3, 4), "pad": (3, 4, 3, 4)},
 )
 def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
-    """conv(x, w, b) -> sum over taps of pad(conv(slice(x), w[tap])), taps at least half the image
-    apart, if one reads pixels for all outputs and that saves more than it moves."""
+    """conv(x, w, b) -> sum over taps of pad(conv(slice(x), w[tap])) + b, for one group and stride
+    1. Taps lie at least half the output apart, one reads pixels for all outputs, and FLOPS_A_BYTE
+    multiply-adds or more are saved for each byte that is moved."""
     reaches = _reaches(x, w, conv)
     parts = list(itertools.product(*(range(len(r)) for r in reaches)))
     seen = {k: tuple(r[i] for r, i in zip(reaches, k, strict=True)) for k in parts}

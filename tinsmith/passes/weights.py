@@ -176,10 +176,11 @@ def _weights(node: Node) -> list[tuple[int, int, int]]:
 
 
 def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[Array, Array, float]:
-    """(numbers, scales, noise): w rounded to signed whole numbers of `bits` bits times scales. With
-    `block` there is a scale for each `block` consecutive weights along the axis `along`, as an
-    array [..., blocks, ...]; without, for each index on `axis`, as a vector. `noise` is the sum of
-    squares of the errors over that of w; NaN or infinite if w is not finite."""
+    """(numbers, scales, noise): w rounded to signed whole numbers of `bits` bits (-127 to 127, or
+    -8 to 7) times scales. With `block` there is a scale for each `block` consecutive weights along
+    the axis `along`, as an array [..., blocks, ...]; without (0), for each index on `axis`, as a
+    vector. `noise` is the sum of squares of the errors over that of w; NaN or infinite if w is not
+    finite."""
     most = 2 ** (bits - 1) - 1
     low = most + (bits < 8)
     at, size = (along, block) if block else (axis, max(1, PIECE * w.shape[axis] // w.size))

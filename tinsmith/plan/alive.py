@@ -82,9 +82,10 @@ def _moments(graph: Graph) -> Iterator[Moment]:
 
 
 def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:
-    """The value in whose memory the output of a node lies; None if the node allocates memory for
-    its outputs. Just before the node runs, `holder` is value -> the value in whose memory it lies
-    (no constants), and `readers` the latter -> how many reads of that memory are to come."""
+    """The value in whose memory the only output of a node lies (`allocate_and_free` says when);
+    None if the node allocates memory for its outputs. Just before the node runs, `holder` is value
+    -> the value in whose memory it lies (no constants), and `readers` the latter -> how many reads
+    of that memory are to come."""
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     x = node.inputs[0]

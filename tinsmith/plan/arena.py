@@ -72,9 +72,9 @@ def take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[in
 
 
 def _owns(placed: list[Placed], of_inputs: Mapping[int, int]) -> dict[Tensor, int]:
-    """Tensors that may lie in the memory of a program's input, with that input's number: outputs,
-    by `of_inputs` (output number -> input number), and the tensors of the arena over which a step
-    may write one of these in place (every operand that its choice allows), back to the input."""
+    """Tensor -> number of the program's input in whose memory it may come to lie. These are
+    outputs, by `of_inputs` (output number -> input number), and, from the last step to the first,
+    operands in the arena whose memory a step's result that is such a tensor may take over."""
     owns: dict[Tensor, int] = {}
     for step in reversed(placed):
         if step.kind != "native" or step.choice is None or step.site is None:
@@ -95,7 +95,7 @@ def arena_of(
     all in bytes:
 
     offsets  of tensors that own memory in the arena (roots), and of scratch outside of regions
-    lives    (bytes, first step, last step) of each of them, for `Plan.buffers`
+    lives    (bytes, first step, last step) of each of these, in order, for `Plan.buffers`
     size     the arena's
     naive    what all tensors would take if none shared bytes with another
     bound    the lower bound of the size (`memory.lower_bound`)
@@ -148,7 +148,7 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
 
 
 def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
-    """The bytes of workspace that each thread needs: the most of all steps and regions. A step
+    """The bytes of workspace that each thread needs: the most that one step or region needs. A step
     needs what its kernel asks for (`Choice.workspace`), a region the most of its kernels and,
     behind that, the tensors that only one micro-batch sees: their places are added to `offsets`."""
     most: Number = _workspace(placed)
@@ -213,7 +213,8 @@ def check_values(graph: Graph) -> None:
 
 
 def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
-    """Raise PlanError, naming the largest tensor, if the arena exceeds the machine's memory."""
+    """Raise PlanError, naming the largest tensor of `offsets` (`arena_of`), if `arena` bytes exceed
+    the machine's memory."""
     memory = machine_memory()
     if memory is not None and typical(arena) > memory:
         greatest = max(offsets, key=lambda t: typical(t.settled.nbytes))

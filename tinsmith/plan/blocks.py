@@ -36,10 +36,10 @@ class Verdict:
 
 
 def judge(placement: Placement, node: Node) -> Verdict:
-    """Decide whether one kernel computes a Block node. Yes, if an override forces a kernel of
-    blocks, if a kernel's cost is below MARGIN (or SMALL_MARGIN) times that of the nodes one by one,
-    or if a node has no kernel of its own. No, if an override names one of the nodes or no kernel
-    takes the block."""
+    """Decide whether one kernel computes a Block node. The first that applies: yes, if an override
+    forces a kernel of blocks; no, if one forces something else for the block or one of its nodes,
+    or no kernel takes the block; yes, if a node has no kernel of its own, or the best kernel's cost
+    is below MARGIN (or SMALL_MARGIN) times that of the nodes one by one."""
     body = node.attrs["body"]
     force = forced(node.name, "Block", placement.overrides)
     if force is not None and force in KERNELS and KERNELS[force].op == "Block":
@@ -85,9 +85,9 @@ def one_by_one(placement: Placement, node: Node) -> float:
 
 
 def _between(placement: Placement, nbytes: int) -> float:
-    """Seconds that are lost between two kernels and are part of neither's cost: reading a result of
-    `nbytes` bytes that has left L2, and, with several threads, waiting for all of them and reading
-    what another has written."""
+    """Seconds that are lost between two kernels and are in the cost of neither: writing and reading
+    what does not stay in L2 of a result of `nbytes` bytes, and, with several threads, waiting for
+    all of them and reading what another has written."""
     target, threads = placement.target, placement.threads
     wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
     if threads == 1:

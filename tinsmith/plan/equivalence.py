@@ -162,6 +162,6 @@ def _is_same(array: Array, old: Array) -> bool:
 
 def _exchanged(array: Array, arrays: Arrays) -> Array:
     """The other node's array in place of `array`, which is the old one of a pair of `arrays` or a
-    reshaped view of it; the result has the shape of `array`. StopIteration if no pair has it."""
+    reshaped view of that; the result has the shape of `array`. StopIteration if it is of none."""
     old, new = next(pair for pair in arrays if _is_same(array, pair[0]))
     return new if array is old else np.ascontiguousarray(new).reshape(array.shape)

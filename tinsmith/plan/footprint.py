@@ -48,7 +48,7 @@ def _with_parts(graph: Graph) -> Iterator[Node]:
 
 
 def _grows(dims: tuple[int, ...], windows: set[tuple[int, ...]]) -> bool:
-    """Whether Winograd's method may pack weights of these dims, which makes them larger: weights of
-    a convolution with several taps and input channels. `windows` are the dims of the weights of all
-    convolutions without groups."""
+    """Whether weights of these dims may grow when they are packed, as Winograd's method packs those
+    of a convolution with several taps and input channels. `windows` are the dims of the weights of
+    all convolutions without groups."""
     return dims in windows and prod(dims[2:]) > 1 and dims[1] > 1

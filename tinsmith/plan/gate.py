@@ -31,9 +31,9 @@ def is_native(value: Value) -> bool:
 
 
 def absorbed(graph: Graph) -> Graph:
-    """A copy of the graph without those `Declared` nodes that alone read the result of a node. The
-    result gets the declared type instead, and the node's kernel, or a comparison after its
-    reference, checks the sizes. The graph itself if there are none."""
+    """A copy of the graph in which y = Declared(Op(x)) is y = Op(x), with the declared type, where
+    nothing else reads the result of Op (`checked_alone`). Op's kernel, or a comparison after its
+    reference, then checks the sizes (`Gate.follows`). The graph itself if there are none."""
     if not any(checked_alone(node, graph) for node in graph.nodes):
         return graph
     graph = graph.clone()
@@ -45,8 +45,8 @@ def absorbed(graph: Graph) -> Graph:
 
 
 def checked_alone(node: Node, graph: Graph) -> Value | None:
-    """The value that a check of sizes (a `Declared` node with a native result) reads, if a node
-    makes it, nothing else reads it and it is no output of `graph`. None otherwise."""
+    """The value that `node` reads, if that is a `Declared` node with a native result, and the value
+    is made by a node, read by nothing else and no output of `graph`. None otherwise."""
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
@@ -64,9 +64,10 @@ class Gate:
 
     def follows(self, node: Node) -> bool:
         """Whether the static types of a node's outputs follow from its type rule and what it reads
-        (never, for control flow); True if one is not static. If not, only kernels that check sizes
-        may compute the node, or its reference, whose results are compared with the plan. Raises
-        TypeRuleError if types and rule contradict each other."""
+        (never, for control flow). Where they do not follow, only kernels that check sizes may
+        compute the node, or its reference, whose results are compared with the plan. True also if
+        an output's type is not static: the reference then computes the node to memory of its own.
+        Raises TypeRuleError if types and rule contradict each other."""
         known = self._known.get(node)
         if known is None:
             known = self._known[node] = self._follows(node)

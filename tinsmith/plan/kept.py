@@ -49,8 +49,8 @@ def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
 
 def _overwrites(value: Value, x: Value, options: PlanOptions) -> bool:
     """Whether `value` is the input x after one or several nodes that replace some elements (trait
-    `overwrites`), each the only reader of what it changes. False if a kernel is forced for one of
-    them, or what it changes is a graph output."""
+    `overwrites`), each the only reader of what it changes. False if `options` force a kernel for
+    one of these nodes, or what it changes is a graph output."""
     node = value.producer
     if (
         node is None

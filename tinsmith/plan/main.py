@@ -93,8 +93,9 @@ def _declare(module: Module, function: Function) -> None:
 
 
 def _stamp(module: Module) -> None:
-    """Emit the function `stamp`, for profiles: it adds the cycles since the last stamp to word
-    `index` of `stamps`, and keeps the time in word 0. It does nothing if `stamps` is null."""
+    """Emit the function `stamp(stamps, index)`, for profiles: it adds the cycles since the last
+    stamp to word `index` of `stamps`, and stores the cycle counter in word 0. It does nothing if
+    `stamps` is null."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
     with b.when(stamps.is_some()):
@@ -148,7 +149,7 @@ def _line(threads: int) -> int:
 
 def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: int) -> list[Size]:
     """Emit the function `name`, which runs the `steps` of a segment. Returns the free sizes that
-    the function reads: they are to lie in the table of numbers (`SIZES`) from `first` on."""
+    the function reads: they are to lie in the table of numbers (slot SIZES) from index `first`."""
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in (*c.refs, *c.sizes)}
@@ -207,7 +208,7 @@ class _Segment:
     counters   the segment's counters: for each call, how many tiles are done, and what is taken
     stamps     this thread's time stamps (null: none)
     own        the words that this thread keeps while it takes tiles (FIRST to TRIED)
-    waiting    (counter, tiles) of earlier calls of which some tiles may not be done yet
+    waiting    (counter, tiles) of earlier calls that the code so far has not waited for (`flush`)
     lines      how many calls have counters so far
     functions  kernel functions by symbol
     """
@@ -245,8 +246,9 @@ class _Segment:
         self.stamp(index)
 
     def region(self, steps: list[tuple[int, Step]]) -> None:
-        """Emit a region: its (index, step) pairs run for one micro-batch after the other. With
-        several threads each takes whole micro-batches, and all wait at the end."""
+        """Emit a region, given its steps with their indices in the segment: all of them run for one
+        micro-batch after the other. With several threads each takes whole micro-batches, and all
+        wait at the end."""
         micro_batches = steps[0][1].micro_batches
         if self.threads == 1:
             self.micro_batches(steps, 0, micro_batches)
@@ -287,8 +289,9 @@ class _Segment:
 
     def share(self, done: Ptr, tiles: int, run: Callable[..., None], sweep: int = 0) -> None:
         """Emit a loop in which each thread takes tiles of a call, and runs them by `run(begin, end,
-        0)`, until none is left. `done` are the call's counters. Threads share `sweep` tiles
-        at a time; if these are fewer than the threads, or 0, they share all tiles at once."""
+        0)`, until none is left to take; it does not wait until all are done. `done` are the call's
+        counters. Threads share `sweep` tiles at a time (`Call.sweep`); if these are fewer than the
+        threads, or 0, they share all tiles at once."""
         b, own = self.b, self.own
         sweep = sweep if sweep >= self.threads else tiles
         sweeps, part = tiles // sweep, sweep // self.threads
@@ -352,7 +355,8 @@ def _repeated(
     b: Builder, done: Ptr, sync: Ptr, call: Call, threads: int, tid: Val, run: Callable[..., None],
 ) -> None:  # fmt: skip
     """Emit a call that is repeated (`Call.repeat`), by several threads: thread `tid` runs the same
-    equal share of the tiles in every repetition, and waits for the others before the next."""
+    equal share of the tiles in every repetition, by `run(begin, end, repetition)`, and waits for
+    the others after each, at the counter `done`."""
     begin = tid * call.tiles // threads
     end = (tid + 1) * call.tiles // threads
     with b.loop(0, call.repeat) as step:

@@ -81,12 +81,13 @@ class Lives:
         return sorted(self._by_life, key=[-n for n in nbytes].__getitem__)
 
     def offsets(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """(the offset of each buffer, the bytes of all: the highest end), by the rule of this
-        module."""
+        """(the offset of each buffer, the highest end of one: the arena's bytes), by the greedy
+        rule of this module for buffers of `nbytes`."""
         return self.placed(self.order(nbytes), nbytes)
 
     def placed(self, order: Sequence[int], nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """As `offsets`, in `order` (indices): each at the lowest offset free while it is alive."""
+        """As `offsets`, but buffers are placed in `order` (their indices): each at the lowest
+        offset that is free while it is alive."""
         if self._others is None:
             return _placed_by_numpy(order, nbytes, self._lives)
         offsets, peak = [-1] * len(order), 0
@@ -108,8 +109,8 @@ class Lives:
 
 
 def one_behind_another(buffers: Sequence[Buffer]) -> Number:
-    """Set the offset of every buffer behind the one before: none shares bytes with another, for any
-    free sizes. Returns the bytes of all."""
+    """Set the offset of every buffer behind the one before, so that none shares bytes with another,
+    whatever free sizes are. Returns the bytes of all."""
     end: Number = 0
     for b in buffers:
         b.offset = end  # type: ignore[assignment]
@@ -133,7 +134,8 @@ def _assign_free(buffers: Sequence[Buffer]) -> Any:
 def _placed_by_numpy(
     order: Sequence[int], nbytes: Sequence[int], lives: Sequence[tuple[int, int]]
 ) -> tuple[list[int], int]:
-    """`Lives.placed` for many buffers."""
+    """`Lives.placed` by numpy, for many buffers; `lives` are the first and the last step of
+    each."""
     rows = np.empty((4, len(order)), np.int64)
     offsets, peak = [0] * len(order), 0
     for count, k in enumerate(order):

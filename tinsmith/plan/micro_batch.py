@@ -39,8 +39,8 @@ class MicroBatch:
 
 
 def runs(graph: Graph, micro_batches: int) -> Iterator[list[Node]]:
-    """All maximal runs of consecutive nodes that can each compute one of `micro_batches` equal
-    parts of the batch from the same part of what they read."""
+    """All maximal runs of consecutive nodes of which each can compute one of `micro_batches` equal
+    parts of its results along axis 0 from the same part of what it reads."""
     run: list[Node] = []
     for node in graph.nodes:
         if _copied(Graph(), node, {}, micro_batches) is not None:
@@ -104,7 +104,7 @@ def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int
 def _narrowed(
     body: Graph, node: Node, cut: Sequence[bool], env: dict[Value, Value], micro_batches: int
 ) -> Node | None:
-    """`_copied` where `cut` tells for each input whether the copy reads a part of it or all."""
+    """`_copied`, but `cut` tells for each input whether the copy reads a part of it or all."""
     attrs = dict(node.attrs)
     if "body" in attrs:
         if node.op.name not in ("Fused", "Block"):
@@ -148,8 +148,9 @@ def _narrowed(
 
 
 def _narrowed_body(outer: Graph, cut: Iterable[bool], micro_batches: int) -> Graph | None:
-    """The body of a Fused or Block node as it computes one micro-batch. `cut` tells of each input
-    whether it is a part. None if one of the nodes in it cannot run in micro-batches."""
+    """`outer`, the body of a Fused or Block node, as it computes one micro-batch. `cut` tells of
+    each of its inputs whether it is a part. None if one of its nodes cannot run in
+    micro-batches."""
     body = Graph(outer.name, outer.file)
     parted: set[Value] = set()
     env: dict[Value, Value] = {}
@@ -177,8 +178,9 @@ def part_in(home: Tensor, inner: Value) -> Tensor:
 
 def whole_of(placement: Placement, outer: Value, inner: Value, plain: bool) -> Tensor:
     """The tensor of the value `outer`, of which micro-batches write the parts `inner`: plain, if
-    `plain`, else in the layout of `inner`. The tensor of `inner` comes to lie inside it; if that
-    cannot be, a conversion that copies each part into it is added to the steps."""
+    `plain`, else in the layout of `inner`. The tensor of `inner` comes to lie inside it. If that
+    cannot be, as it lies in other memory or another layout, a conversion that copies each part into
+    the whole is added to the steps."""
     home = placement.homes[inner]
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)

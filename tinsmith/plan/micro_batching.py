@@ -105,10 +105,11 @@ def batch_of(graph: Graph) -> int:
 def intervals(
     gains: Sequence[float | None], costs: Sequence[float], least: float = 0.0
 ) -> list[tuple[int, int]]:
-    """Disjoint intervals [first, last) of two or more nodes, in order. Found greedily: the interval
-    with the largest sum of gains, then in the same way before and after it. Those are left out
-    whose sum is less than `least`, or than the share WORTH of the nodes' costs. Nodes whose gain is
-    None are in none."""
+    """Disjoint intervals [first, last) of two or more nodes, in order, that are worth
+    micro-batches. `gains` are the seconds that each node would save, `costs` those that it takes.
+    Found greedily: the interval with the largest sum of gains, then in the same way before and
+    after it. Those are left out whose sum is less than `least`, or than the share WORTH of the
+    nodes' costs. Nodes whose gain is None are in none."""
     found: list[tuple[int, int]] = []
     work = [(0, len(gains))]
     while work:
@@ -177,9 +178,9 @@ class _Traffic:
 
 @estimate
 def _moved(step: Placed) -> float:
-    """Bytes that a step moves for its tensors, without weights, whose cost kernels include: those
-    it reads, and `WRITTEN` times those it writes. 0 for elementwise kernels, whose costs include
-    everything, and for steps without a kernel."""
+    """Bytes that a step moves for its tensors (not weights, whose time is in the kernels' costs):
+    those it reads, and `WRITTEN` times those it writes. 0 for elementwise kernels, whose costs
+    include everything, and for steps without a kernel."""
     if step.choice is None or (step.site is not None and step.site.anchor is None):
         return 0.0
     return _nbytes(step.reads) + WRITTEN * _nbytes(step.writes)

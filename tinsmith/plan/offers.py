@@ -69,8 +69,8 @@ def rivals_of(
     """The candidates among which costs decide, as (seconds with the conversions of layouts that
     they need, candidate), the fastest first. Left out are candidates that decline, those that want
     blocks of channels where only the call tells how many there are, those that fix more free sizes
-    to numbers than others do, and all but the best tier. `results` are the values that
-    leave the program: they must end up plain."""
+    to numbers (`Candidate.fixes`) than others do, and of the rest all but the best tier. `results`
+    are the values that leave the program: they must end up plain."""
     found = [c for c in found if c.choice is not None and not _blocks_free(site, c.choice)]
     fewest = min((c.fixes for c in found), default=0)
     found = [c for c in found if c.fixes == fewest]
@@ -101,9 +101,10 @@ def _blocks_free(site: Site, choice: Choice) -> bool:
 def best_of(
     placement: Placement, site: Site, rivals: list[tuple[float, Candidate]]
 ) -> tuple[Candidate | None, Preference | None]:
-    """The winner among `rivals` (fastest first), or None if there are none; and the measured
-    preference, if that decided. A measured preference wins over estimates; with `memory="small"`
-    the first in that order whose packed weights are small enough wins (`lightest`)."""
+    """(the winner among `rivals`, which are the fastest first, None if there are none; the measured
+    preference, if that decided, else None). The candidate that a preference of the site names wins,
+    else the fastest. With `memory="small"`, the first in this order whose packed weights are small
+    enough (`lightest`)."""
     ranking = [c for _, c in rivals]
     wanted = placement.preferences.get(site_signature(site)) if placement.preferences else None
     best = preferred(ranking, wanted)

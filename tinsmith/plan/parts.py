@@ -71,7 +71,8 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
 
 def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
     """Let the outputs of a cut along one axis (Split, Slice) lie inside its input, whose tensor is
-    in `homes`. None if the node is no such cut, or an output is not contiguous there."""
+    in `homes`: the result has new tensors for them. None if the node is no such cut, an output is
+    not contiguous in the input, or that has no place in memory (`Tensor.is_static`)."""
     cut = _cut_of(node)
     if cut is None:
         return None

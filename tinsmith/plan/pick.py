@@ -20,7 +20,8 @@ bytes for padding of few channels. Estimated."""
 
 @dataclass(frozen=True)
 class Preference:
-    """The measured winner of a site: a kernel, the detail of its choice, and the measurement."""
+    """The measured winner of a site: a kernel, the detail of its choice, and as text (`note`) what
+    was measured, for `explain`."""
 
     kernel: str
     detail: str
@@ -53,7 +54,7 @@ def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candid
 
 
 def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
-    """For memory="small": the first candidate of `ranking` (best first; all have a choice) whose
+    """For `memory="small"`: the first candidate of `ranking` (best first; all have a choice) whose
     packed arrays take at most GROWTH times the bytes of the site's constants, plus ALLOWANCE. If
     there is none, the candidate with the smallest packed arrays; None for an empty ranking."""
     own = sum(v.const.nbytes for v in site.operands if v is not None and v.const is not None)

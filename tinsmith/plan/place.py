@@ -63,9 +63,9 @@ def place(
 
 def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
     """Add the steps of one node: by another backend (Part), once for each set of sizes, as a block,
-    without work (views, and parts inside a whole), or by its best kernel; if its sizes are not
-    proven, by a kernel that checks them or its reference. `results` are the values that leave the
-    program."""
+    without work (views, and parts inside a whole), or by its best kernel or its reference; if its
+    sizes are not proven (`Gate.follows`), by a kernel that checks them or its reference. `results`
+    are the values that leave the program."""
     if node.op.name == "Part":
         name = node.attrs["backend"]
         why = f"the backend {name!r} computes it"
@@ -161,8 +161,9 @@ def place_native(
     placement: Placement, node: Node, results: set[Value], proven: bool = True
 ) -> None:
     """Add the step that computes one node: by the best kernel, or by the operator's reference where
-    no kernel takes it. If the node's sizes are only declared, not `proven`, only kernels that check
-    them are considered."""
+    no kernel takes it. If the node's sizes are only declared, not `proven`, or its results have a
+    count that only the run tells (`with_room`), only kernels that check sizes are considered.
+    `results` as in `place_node`."""
     force = forced(node.name, node.op.name, placement.overrides)
     room = with_room(node)
     offered, checks = (room.node, True) if room else (node, not proven)
@@ -262,8 +263,9 @@ def _place_reference(
 
 
 def _place_block(placement: Placement, node: Node, results: set[Value]) -> None:
-    """Place a Block node as one step, or its nodes one by one, as `judge` says. For `explain`, the
-    way that was not taken is added to the steps' candidates, with the reason."""
+    """Place a Block node as one step, or the nodes of its body one by one, as `judge` says. For
+    `explain`, the way that was not taken is added to the steps' candidates, with the reason.
+    `results` as in `place_node`."""
     verdict = judge(placement, node)
     first = len(placement.steps)
     if verdict.together:
@@ -332,9 +334,9 @@ class Settling:
         self._done = 0
 
     def after(self, nodes: Iterable[Node]) -> None:
-        """Call this whenever further `nodes` of the graph, in order, have been placed: settles
-        the steps of which no node that is still to come reads or shares a tensor, up to the first
-        step of which one does."""
+        """Call this whenever further `nodes` of the graph, in order, have been placed. Settles
+        steps in order, up to the first one that has a tensor in memory that a later node will
+        read."""
         for n in nodes:
             self._open.update(v for v in n.outputs if v in self._read)
             self._open.difference_update(self._closing.get(n, ()))

@@ -27,7 +27,7 @@ class Placed:
     reads       the tensors of the operands; None for one that is absent or not read in the run
     candidates  the answers of all kernels that were asked; `reason`: why a reference computes it
     scratch     the step's scratch, once memory is planned
-    measured    the measured preference, if that decided
+    measured    the measured preference (`tune=True`), if that chose the kernel; else None
     """
 
     name: str

@@ -51,8 +51,9 @@ def once_nodes(graph: Graph, is_native: Callable[[Value], bool]) -> set[Node]:
 
 
 def _depends_on_sizes(node: Node, made: set[Value]) -> bool:
-    """Whether a node's result follows from free sizes: it reads constants with sizes, or values of
-    `made` (which depend on sizes), at least one of them, and else only constants of numbers."""
+    """Whether a node's result follows from free sizes alone: at least one input is a constant with
+    sizes or a value of `made` (values that such nodes make), and all others are constants. False
+    for nodes that are impure, check or control."""
     if node.op.traits & {"impure", "check", "control"}:
         return False
     values = [v for v in node.inputs if v is not None]
@@ -65,8 +66,9 @@ def _is_sized(value: Value) -> bool:
 
 
 def _has_kernel(node: Node) -> bool:
-    """Whether generated code can compute the node. A node that reads constants with sizes must be
-    one of READS_SIZES, or a view of a value without sizes; any other node must have a kernel."""
+    """Whether generated code may compute the node: if it reads constants with sizes, only one of
+    READS_SIZES, or a view of a value without sizes; any other, if it is a view, a move or
+    elementwise, or a kernel is registered for its operator."""
     name, traits = node.op.name, node.op.traits
     if any(v is not None and _is_sized(v) for v in node.inputs):
         return name in READS_SIZES or (
@@ -112,26 +114,28 @@ class Placement:
         self.once_nodes: set[Node] = set()
 
     def again(self, threads: int) -> Placement:
-        """An empty placement with the same options for another number of threads."""
+        """An empty placement with the same options, for another number of threads."""
         return Placement(
             self._machine, self.overrides, self.precision, threads, self.preferences, self.small,
             self.gate,
         )  # fmt: skip
 
     def share(self, threads: int) -> None:
-        """From now on, plan nodes for so many threads."""
+        """From now on, plan nodes for so many threads: sets `threads` and `target`."""
         self.threads = threads
         self.target = self._machine if threads > 1 else replace(self._machine, wait=0.0)
 
     def begin(self, graph: Graph) -> None:
-        """Give the graph's inputs their tensors, and find the nodes that are computed once."""
+        """Give the graph's inputs their tensors, and find the nodes that are computed once. Called
+        first."""
         self.once_nodes = once_nodes(graph, is_native)
         for i, v in enumerate(graph.inputs):
             space = "input" if is_native(v) else "python"
             self.homes[v] = Tensor(v.name, v.dtype, dims_of(v), space=space, index=i)
 
     def site(self, node: Node) -> Site:
-        """What kernels see of a node. Raises Skip and CodegenError as `check` does."""
+        """What kernels see of a node, with layouts and threads as they are now. Raises Skip and
+        CodegenError as `check` does."""
         self.check(node)
         site = make_site(node, self.target, self.precision)
         site.layouts, site.threads = self._layouts, self.threads
@@ -246,7 +250,8 @@ class Placement:
         return copy
 
     def convert(self, value: Value, source: Tensor, dest: Tensor) -> None:
-        """Add a step that copies `source` to `dest`, which has the same dims."""
+        """Add a step that copies `source`, where `value` lies, to `dest`, which has the same dims
+        and perhaps another layout."""
         shaped = Value(value.graph, Type(value.dtype, dest.dims), dest.name)
         node = Node(value.graph, RELAYOUT, (shaped,), {}, dest.name, Origin(name=dest.name), 0.0)
         site = Site(node, node, (shaped,), (), (shaped,), None, self.target)
@@ -259,8 +264,8 @@ class Placement:
     def deliver(self, value: Value, index: int) -> Tensor:
         """The tensor of the program's output number `index`, which is `value`. If the value lies
         plain in a tensor of its own, that becomes the output, so that the producer writes it;
-        else a conversion is added that copies it there. In Python if a reference gives it so, or
-        for a constant that is not native."""
+        else a conversion is added that copies it there. An array in Python (`Tensor.space`) if a
+        reference gives the value so, or if it is a constant that is not native."""
         if value.const is not None and not is_native(value):
             return Tensor(
                 value.name,

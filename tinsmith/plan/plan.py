@@ -189,7 +189,7 @@ class Plan(NamedTuple):
         return {r.index for c in calls for r in c.refs if r.space == "input"}
 
     def segments(self) -> list[tuple[str, list[Step]]]:
-        """The steps in order, without views and those that are computed once, cut into segments:
+        """The steps in order, without those of the kinds "view" and "once", cut into segments:
         ("native", the steps that one generated function runs) or ("reference", [one step]). A
         native step that counts its results is the last of its segment."""
         runs: list[tuple[str, list[Step]]] = []

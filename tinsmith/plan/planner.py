@@ -74,7 +74,7 @@ class Built:
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """(offset in bytes, bytes) of each array among the own weights, each once."""
+        """(offset in bytes, bytes) of each array of `made`, each once, as for `Blob.rows`."""
         return tuple(dict.fromkeys((kept.offset, kept.nbytes) for _, kept in self.made))
 
 
@@ -85,8 +85,9 @@ def make_plan(
     sink: Sink | None = None,
     shared_weights: SharedWeights | None = None,
 ) -> Built:
-    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps. A short
-    program gets one thread only. Raises PlanError if memory does not suffice.
+    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps. A
+    program of less than WORTH_DIVIDING seconds gets one thread only. Raises PlanError if the
+    machine's memory does not suffice.
 
     `sink` takes code and packed weights as they are made (None: `Built` holds them). Weights that
     `shared_weights` holds are not packed again.
@@ -184,7 +185,8 @@ def _place(
 def _constants(
     placed: Sequence[Placed], outputs: Sequence[Tensor]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """By name: constant arrays in Python that steps read, and outputs that are such arrays."""
+    """Name of a tensor -> its array: of constants that steps read as arrays in Python, and of
+    outputs that are such constants."""
     reads = (t for s in placed for t in s.reads if t is not None and t.space == "python")
     return {t.name: t.array for t in (*reads, *outputs) if t.array is not None}
 
@@ -201,8 +203,9 @@ def _output(
 
 
 def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
-    """The address of element (0, ...) of a settled tensor. `offsets`: those of roots in arena and
-    workspace."""
+    """The address of element (0, ...) of a settled tensor, behind its halo. `offsets`: those of
+    roots in arena and workspace (`arena_of`, `workspace_of`). A constant is added to the
+    weights."""
     root = t.root
     before = root.settled.before * root.dtype.itemsize + t.shift
     if root.region:
@@ -318,8 +321,9 @@ def _zero_calls(
     target: Target,
     workspace: int,
 ) -> list[Call]:
-    """The calls that zero the halos of the tensors that a step writes, but for tensors in `zeroed`,
-    to which those zeroed now are added."""
+    """The calls that zero the halos of the tensors that a step writes, or of those in which these
+    lie; but for tensors in `zeroed`, to which those zeroed now are added. Their code goes into
+    `state`. `workspace`: as in `_step`."""
     calls: list[Call] = []
     for t in s.writes:
         top = t.top

@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What differs in the copy of a node that computes one micro-batch: `consts`, by index of an
-    input: the constant array that it reads instead, and `attrs`, attributes with new values."""
+    """What differs in the copy of a node that computes one micro-batch: `consts`, index of an input
+    -> the constant array that it reads instead; `attrs`, attributes with new values."""
 
     consts: dict[int, Array] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)

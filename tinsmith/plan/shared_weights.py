@@ -85,8 +85,8 @@ def key_of(*made: Array | Hashable) -> Key:
 
 
 def _memory(array: Array) -> tuple[Hashable, Callable[[], Any]]:
-    """(address, strides, shape and dtype of an array, weak reference to the array that owns the
-    memory)."""
+    """(a name for an array: its address, strides, shape and dtype; a weak reference to the array
+    that owns its memory)."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -128,7 +128,7 @@ class SharedWeights:
 
     def add(self, blob: Blob, made: Iterable[tuple[Key, Kept]] = ()) -> None:
         """Offer a blob to programs that are made from now on. `made` are the keys of the arrays in
-        it, and where each lies (`Built.made`)."""
+        it, and where each lies, its `Kept.blob` not set yet (`Built.made`)."""
         ref = weakref.ref(blob)
         if ref not in self._blobs:
             self._blobs.append(ref)

@@ -38,8 +38,8 @@ class State:
     own_bytes        bytes of packed arrays that no earlier program has
     shared           blobs of earlier programs that this one reads
     borrowed         (1 + index into `shared`, offset) -> bytes, of each array that it reads there
-    kept             by name of a key: the key and where its array lies
-    fresh            key and place of the own arrays
+    kept             by `Key.name`: (key, where its array lies), of all arrays that it reads
+    fresh            (key, where its array lies), of those that no earlier program has
     sizes            the free sizes that code reads, table after table
     made             bytes of the space "made"
     """
@@ -75,8 +75,9 @@ class State:
 
     def tables(self, code: Code, epilogue: Expr | None) -> tuple[Ref, ...]:
         """The addresses of the tables that a generated function gets as its last arguments: of the
-        numbers of its epilogue (`Expr.numbers`), if it reads them, then of sizes, if it reads such.
-        Equal tables are shared."""
+        numbers of its `epilogue` (`Expr.numbers`), if it reads them, then of sizes, if it reads
+        any. A table of free sizes is added to `sizes`, any other to the weights; equal ones are
+        shared."""
         numbers: tuple[Ref, ...] = ()
         if code.reads_numbers and epilogue is not None:
             data = b"".join([n.tobytes() for n in epilogue.numbers.values()])
@@ -99,13 +100,14 @@ class State:
         return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
 
     def constant(self, array: np.ndarray[Any, Any]) -> Kept:
-        """Where a constant array lies among the weights, to which it is added if it is new."""
+        """Where a constant array lies among the weights, of this program or an earlier one. It is
+        added to the own ones if none has it."""
         key = key_of(array)
         return self._known(key) or self._put(array, key)
 
     def ref(self, kept: Kept, before: int = 0) -> Ref:
         """The address `before` bytes after the beginning of a packed array. If the array lies in
-        the blob of an earlier program, that is noted as read."""
+        the blob of an earlier program, that is noted in `shared` and `borrowed`."""
         if kept.blob is None:
             return Ref("weights", kept.offset + before)
         if kept.blob not in self.shared:

@@ -100,13 +100,14 @@ class Tensor:
         return any(t.pinned or (t.parent is not None and t.part is None) for t in self.line)
 
     def pin(self) -> None:
-        """Refuse halos from now on, also above: a reader relies on memory without gaps."""
+        """Refuse halos from now on, also for all tensors above this one: a reader relies on memory
+        without gaps."""
         for t in self.line:
             t.pinned = True
 
     def widen(self, wanted: Layout) -> None:
-        """Give the tensor, and those above it, at least the halo of `wanted`. Does nothing for a
-        plain tensor."""
+        """Give the tensor, and those above it up to the first plain one, at least the halo of
+        `wanted`. Call it before `settle`."""
         for t in self.line:
             if not t.block or not any(map(any, wanted.halo)):
                 return
@@ -118,8 +119,9 @@ class Tensor:
         return any(map(any, self.halo))
 
     def settle(self) -> None:
-        """Fix where the elements of the tensor lie (`spec`, `shift`, `seen`), after those of all
-        tensors above it. Call it when every reader has been placed."""
+        """Fix where the elements of the tensor lie (`spec`, `shift`, `seen`), and first those of
+        all tensors above it. Does nothing if that was done. Call it when every reader of a value in
+        this memory has been placed: no halo may be widened afterwards."""
         for t in reversed(list(takewhile(lambda t: t.spec is None, self.line))):
             t._settle()
 
@@ -155,8 +157,8 @@ class Tensor:
         return not any(t.is_batch_part for t in self.line)
 
     def stride(self) -> int:
-        """Bytes from this tensor's data in one micro-batch to those in the next, where it lies in
-        the memory of a whole batch; 0 if it does not."""
+        """Bytes from this tensor's data in one micro-batch to those in the next; 0 if it does not
+        lie in the part that a micro-batch sees of a whole batch's tensor."""
         t = self.top
         if t.parent is None:
             return 0

@@ -22,8 +22,8 @@ BATCH = 32
 
 
 class Values:
-    """Computes the values `names` of a graph batch by batch. `net` computes those that are no
-    inputs (`inner`); None if there are none."""
+    """Computes the values `names` of a graph batch by batch, on `threads` threads. `net` computes
+    those that are no inputs of the graph (`inner`); None if there are none."""
 
     def __init__(self, graph: Graph, names: Sequence[str], threads: int) -> None:
         self.names = list(dict.fromkeys(names))

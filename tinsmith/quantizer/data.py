@@ -23,10 +23,16 @@ LABELS = ("labels", "label")
 class Samples:
     """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
     reads them again, in the same order: files of a folder, and functions in a list, only when they
-    are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
-    `total`: of samples; `labels`: those in the data, or None; `left_out`: notes on files that are
-    not read. Raises CalibrationError, when it is made, for data that do not fit the inputs, or are
-    constant for one in `ranged`; MissingFile."""
+    are reached. Raises CalibrationError, when it is made, for data that do not fit the inputs, or
+    that are constant for an input that needs a range; MissingFile.
+
+    batch     samples of a batch, for inputs whose type does not fix them
+    ranged    names of the inputs that need a range
+    number    how many batches there are
+    total     how many samples there are
+    labels    the right class of each sample, [total]; None if the data hold no labels
+    left_out  notes on files that are not read
+    """
 
     def __init__(self, graph: Graph, data: Any, batch: int, ranged: Collection[str]) -> None:
         self.inputs, self.ranged = list(graph.inputs), ranged
@@ -95,8 +101,9 @@ class Samples:
         return {v.name: np.asarray(a) for v, a in zip(self.inputs, arrays, strict=True)}
 
     def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
-        """Return the inputs among named arrays, and labels; for a model of one input, an only other
-        array may have any name. Raises CalibrationError if an input is missing."""
+        """Return the inputs among named arrays, and labels. For a model of one input, its array may
+        have any name if no other but labels is there. Raises CalibrationError, which calls the data
+        `source`, if an input is missing."""
         found: Batch = {}
         arrays = {str(n): a for n, a in arrays.items()}
         for v in self.inputs:
@@ -130,8 +137,8 @@ class Samples:
                 yield dict(zip(pieces, one, strict=True))
 
     def _check(self) -> None:
-        """Read all data once: count batches, and take labels. Raises CalibrationError for data that
-        are empty, have NaN or infinity, or are constant where a range is needed."""
+        """Read all data once, to set `number`, `total` and `labels`. Raises CalibrationError for
+        data that are empty, have NaN or infinity, or are constant for an input in `ranged`."""
         ends: dict[str, tuple[float, float]] = {}
         elements, labels = 0, list[Array]()
         for batch in self._batches(labels):
@@ -158,7 +165,8 @@ class Samples:
 
 
 def left_out(folder: Path, files: Iterable[Path]) -> list[str]:
-    """Return a note on files of a folder that are not read, if there are some."""
+    """Return a note that names files of a folder that are not read, as a list; [] if `files` is
+    empty."""
     names = sorted(f.name for f in files)
     more = ", ..." * (len(names) > 5)
     return [f"not read of {folder}: {', '.join(names[:5])}{more}"] if names else []
@@ -166,9 +174,10 @@ def left_out(folder: Path, files: Iterable[Path]) -> list[str]:
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     """Cut an array along its first axis into batches for an input v: of the input's fixed size,
-    else of `batch` samples. A single sample may lack the axis. Other widths of its type are
-    converted. Raises CalibrationError for another type or shape, and for samples that do not fill
-    the last batch of a fixed size."""
+    else of `batch` samples. A single sample may lack the axis; for an input of unknown or no axes
+    the array is one batch. Other widths of v's element type (int or float) are converted. Raises
+    CalibrationError for another type or shape, and for samples that do not fill the last batch of a
+    fixed size."""
     type_: Type = v.type
     if x.dtype != type_.dtype:
         kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}

@@ -80,7 +80,8 @@ def equalise(graph: Graph) -> int:
 
 def _equalise(graph: Graph, pair: Pair) -> float:
     """Multiply each channel in the first layer (weights and bias) by its c, and divide it in the
-    second, so that its largest weights are equal in both. Return the largest |c - 1|."""
+    second, so that its largest weights are equal in both. Return the largest |c - 1|; 0 where the
+    layers' numbers of channels differ, and nothing is changed."""
     w1, w2 = (_const(n.inputs[1]) for n in (pair.first, pair.second))
     r1 = np.abs(w1).reshape(len(w1), -1).max(axis=1).astype(np.float64)
     by_input = _by_input(w2, pair.second.group)

@@ -45,8 +45,9 @@ class Form:
 
 
 def _is_layer(node: Node) -> bool:
-    """Whether ncnn has an int8 layer for a node: Convolution, ConvolutionDepthWise with one channel
-    in each group, InnerProduct; none of them with a computed bias."""
+    """Whether ncnn has an int8 layer for a node: Convolution, ConvolutionDepthWise with one output
+    channel in each group (both with two spatial axes), InnerProduct (data of rank 2 or 3 times a
+    constant matrix); none of them with a computed bias."""
     found = places.weighted(node)
     if found is None or not (is_convolution(node) or is_matrix_product(node)):
         return False

@@ -86,7 +86,9 @@ def computed(node: Node) -> list[Value]:
 
 
 def source_of(v: Value) -> Value:
-    """Return the only value that v is computed from, or v itself: if it is constant, so is v."""
+    """Go back from v through nodes with exactly one computed input each, and return the value where
+    that ends, perhaps v itself. v depends on nothing else: where that value is the same for all
+    data, v is, too."""
     while v.producer is not None and len(inputs := computed(v.producer)) == 1:
         (v,) = inputs
     return v
@@ -120,9 +122,10 @@ def _ends_weighted(v: Value, nodes: Collection[Node]) -> bool:
 
 
 def quantised_values(graph: Graph, nodes: Collection[Node]) -> dict[Value, Value]:
-    """Return value to quantise -> its root, whose range is used: the data of the nodes; their
-    results that pools read; where an elementwise node joins several of their results (a residual
-    sum), all of these but the last; and all roots."""
+    """Return value to quantise -> its root (`root_of`), whose range is used: the data of the nodes;
+    their results that pools (POOLS) read; and where an elementwise node joins the results of
+    several (a residual sum), all that it alone reads but that of the last node in the graph. All
+    roots are keys, too."""
     found: dict[Value, Value] = {}
 
     def take(v: Value) -> None:

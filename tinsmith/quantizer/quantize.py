@@ -103,6 +103,7 @@ class _Quantising:
     """The quantisation of one model.
 
     exact    the float graph, canonical and equalised
+    float_   computes the outputs of `exact`
     keep     names of nodes of `exact` to keep in float32
     nodes    the nodes of `exact` to quantise
     values   value of `exact` to quantise -> its root (`Form.root`)
@@ -155,8 +156,10 @@ class _Quantising:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
-        """Return the labels that are given, or those in the data, or None: without classes the
-        latter are only noted. Raises CalibrationError unless each sample has one of the classes."""
+        """Return the right class of each sample, to compare with: `labels` if given, else those in
+        the data, else None. Where the first output has no classes, labels in the data are ignored,
+        with a note. Raises CalibrationError for labels that are given then, and unless each sample
+        has a label that is one of the classes."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
             return None
@@ -242,7 +245,8 @@ class _Quantising:
         return observe(self.exact, axes, self.samples, method.counts, self.settings.threads)
 
     def _choose(self, stats: dict[str, Statistics]) -> None:
-        """Choose a scale for every root; one that is always zero gets a note instead."""
+        """Fill `scales`: choose one for every root, from its statistics by the method of the
+        settings. A root that is zero for all data gets a note instead."""
         choose = METHODS[self.settings.method].choose
         roots = list(dict.fromkeys(root.name for root in self.values.values()))
         for i, name in enumerate(roots):

@@ -66,9 +66,9 @@ def percentile(s: Statistics) -> Range:
 
 
 def kl(s: Statistics) -> Range:
-    """ncnn's range: that of the observed values, clipped to [-t, t]. At t, the histogram of
-    magnitudes up to it has the least relative entropy to the same in 128 levels. Empty bins get the
-    probability SMOOTH."""
+    """ncnn's range: that of the observed values, clipped to [-t, t]. t is chosen so that the
+    histogram of magnitudes up to t has the least relative entropy to itself in LEVELS levels. Empty
+    bins get the probability SMOOTH."""
     return _cut(s, _threshold(s.sizes, smooth=True) + 0.5)
 
 
@@ -85,8 +85,9 @@ def _cut(s: Statistics, bins: float) -> Range:
 
 
 def _threshold(sizes: Array, smooth: bool) -> int:
-    """The number of bins of magnitudes, 128 to BINS, after which to clip: that with the
-    least `_entropy`. BINS where fewer than FEW bins are filled."""
+    """The number of bins of magnitudes (of the histogram `sizes`), LEVELS to BINS, after which to
+    clip: that with the least `_entropy`. BINS, which clips nothing, where fewer than FEW bins are
+    filled."""
     if np.count_nonzero(sizes) < FEW:
         return BINS
     below = np.concatenate(([0.0], np.cumsum(sizes)))
@@ -122,8 +123,9 @@ def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: boo
 
 
 def _relative_entropy(p: Array, q: Array, smooth: bool) -> float:
-    """The sum p log(p / q) of two histograms, made distributions; infinite for an empty one.
-    `smooth`: whether probabilities are at least SMOOTH."""
+    """The sum p log(p / q) of two histograms, made distributions; infinite for an empty one. With
+    `smooth` probabilities below SMOOTH are raised to it; else bins that are empty in p are left
+    out."""
     if p.sum() == 0 or q.sum() == 0:
         return np.inf
     p, q = p / p.sum(), q / q.sum()

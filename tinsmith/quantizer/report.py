@@ -79,7 +79,7 @@ class Judgement:
 class Quantized:
     """A quantised model: `graph`, which `compile` and `write` take, and its errors. `exact` is the
     canonical float graph, with `equalised` pairs of layers equalised; `kept` names operators that
-    stay in float32 because of `max_drop`."""
+    stay in float32 because of `max_drop`; `notes` are remarks at the end of the report."""
 
     graph: Graph
     settings: Settings
@@ -227,8 +227,8 @@ def classes_of(y: Any) -> int:
 def timed(
     layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Collection[str]
 ) -> tuple[Layer, ...]:
-    """Return the layers with the times of their steps on one batch, and `Layer.kept` set for the
-    names `kept`."""
+    """Return `layers` with the times of their steps in the float model (`exact`) and in the
+    quantised one (`lossy`), on the first batch, and with `Layer.kept` set for the names `kept`."""
     batch = next(iter(samples))
     before, after = (_times(values, batch) for values in (exact, lossy))
     return tuple(
@@ -241,7 +241,8 @@ def timed(
 
 
 def _times(values: Values, batch: Mapping[str, Array]) -> dict[str, float]:
-    """Return name of a step or of its node in the model -> milliseconds; {} if it cannot run."""
+    """Return name of a step or of its node in the model -> milliseconds; {} if the model cannot
+    run, or computes nothing."""
     if values.net is None:
         return {}
     try:

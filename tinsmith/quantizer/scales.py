@@ -66,7 +66,8 @@ def ends(dtype: str, bits: int) -> tuple[int, int]:
 
 
 def checked(scale: Array, what: str) -> Array:
-    """Return scales as float32. Raises QuantizeError unless all are positive and finite."""
+    """Return scales as float32. Raises QuantizeError, which calls what is scaled `what`, unless all
+    are positive and finite."""
     found = np.asarray(scale, np.float32)
     if not (np.isfinite(found).all() and (found > 0).all()):
         wrong = found[~(np.isfinite(found) & (found > 0))].reshape(-1)[0]

@@ -76,7 +76,8 @@ def settings_of(**given: Any) -> Settings:
 
 
 def check_bits(what: str, bits: object, known: Collection[int]) -> None:
-    """Raise QuantizeError for a bit width that is not in `known`, those that kernels read."""
+    """Raise QuantizeError where `bits`, the width of `what` ("weights"), is not in `known`, the
+    widths that kernels read."""
     if isinstance(bits, bool) or bits not in known:
         raise QuantizeError(
             f"no kernel reads {what} of {bits!r} bits: give {' or '.join(map(str, known))}"

@@ -35,9 +35,9 @@ class Rewritten:
 
 
 class Start(NamedTuple):
-    """The nodes at which `rewrite` tries rules first, instead of at all: `nodes`, those `changed`
-    by edits, and those downstream of these, as far as patterns reach up to them. Nodes that are no
-    longer in the graph are passed over."""
+    """Where `rewrite` tries rules first, instead of at all nodes: at `nodes`, at the nodes in
+    `changed`, which were edited, and at the nodes below changed ones, as far as a pattern with its
+    top there may reach a changed one. Nodes no longer in the graph are passed over."""
 
     nodes: list[Node]
     changed: list[Node]

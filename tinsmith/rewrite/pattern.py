@@ -116,8 +116,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Literal(Pattern):
-    """Matches a constant of one element that equals `number` rounded to the constant's dtype, and
-    has its sign, if a zero of floats."""
+    """Matches a constant of one element that holds `number`, but for the rounding of the constant's
+    dtype (`is_number`); a 0.0 matches no -0.0."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -134,8 +134,9 @@ class Literal(Pattern):
 
 
 def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
-    """Whether a one-element array holds `number`: multiples of 0.5 exactly, others as the dtype
-    rounds them, up to a relative error of 1e-6. It tells -0.0 from 0.0."""
+    """Whether a one-element array holds `number`. Floats must equal it as their dtype rounds it, up
+    to a relative error of 1e-6 unless it is a multiple of 0.5, and have its sign (-0.0 is not 0.0).
+    Integers and bools must equal it exactly. False for all other dtypes."""
     kind = array.dtype.kind
     if kind in "iub":
         return bool(array.item() == number)
@@ -368,7 +369,8 @@ def const(name: str) -> Var:
 
 
 def opt(x: str | Var) -> Var:
-    """A variable for an input that may be absent; the rule then receives None."""
+    """A variable for an input that may be absent; the rule then receives None. `x` is a name or
+    `const(name)`. Raises TypeError for other patterns."""
     var = lift(x)
     if not isinstance(var, Var):
         raise TypeError("only a variable can be optional; write two alternatives with |")

@@ -101,8 +101,8 @@ class FreeProgram:
 
     def bound(self, dims: Sequence[Sequence[Any] | None], most: Mapping[str, int]) -> None:
         """Limit the spare memory of growing buffers to what the largest sizes need. `dims` are the
-        inputs' shapes in the model, `most`: name of a free dimension -> its largest size. If one
-        has none, nothing is limited."""
+        inputs' shapes in the model, `most`: name of a free dimension -> its largest size. Nothing
+        is limited if a free dimension is not in `most`."""
         pairs = zip(self.shapes, dims, strict=True)
         both = [(d, n) for own, names in pairs for d, n in zip(own or (), names or (), strict=True)]
         found: dict[Form, Any] = {d.form: n for d, n in both if isinstance(d, Size)}
@@ -131,9 +131,10 @@ class FreeProgram:
         return SizedProgram(self, symbols, nbytes, numbers)
 
     def _placed(self, nbytes: tuple[int, ...]) -> _Places:
-        """Return places for buffers of these bytes: earlier places, if the buffers fit and do not
-        leave too much unused; else new ones, with spare bytes if sizes have grown a little since
-        the last. Raises OutOfMemory."""
+        """Return places for buffers of these bytes: earlier places into which they fit, if they
+        fill at least 1 / DENSE of them or the arena has at most NEAR bytes; else new ones. In
+        these, buffers whose size is free get spare bytes, if all together need less than DENSE
+        times the last places. Raises OutOfMemory."""
         total = sum(nbytes)
         for places in self._places:
             dense = total * DENSE >= places.total or places.peak <= NEAR
@@ -220,7 +221,12 @@ class FreeProgram:
 
 class SizedProgram(Program):
     """A `FreeProgram` for given sizes: the same code and weights with a table of numbers. Its plan
-    with numbers for formulas is computed only when it is read."""
+    with numbers for formulas is computed only when it is read.
+
+    symbols  values of `FreeProgram.names`
+    nbytes   of each buffer of the arena
+    numbers  as for `FreeProgram.frame`
+    """
 
     is_sized = True
 

@@ -91,7 +91,9 @@ class Inputs:
             ) from None
 
     def check_signature(self, signature: Signature) -> None:
-        """Raise InputShapeError for shapes that the model does not take."""
+        """Raise InputShapeError for shapes that the model does not take: another number of inputs,
+        other ranks or fixed sizes, two sizes of one name; OutsideHint for sizes outside of
+        `ranges`."""
         if len(signature) != len(self.names):
             raise InputShapeError(
                 f"{self.model} has {len(self.names)} inputs, shapes are given for {len(signature)}"
@@ -128,7 +130,8 @@ class Inputs:
         return arrays
 
     def ready(self, arrays: Sequence[Any]) -> bool:
-        """Whether all are contiguous arrays of the right dtypes; shapes are not checked."""
+        """Whether `arrays`, one for each input, are all contiguous numpy arrays of the right
+        dtypes; shapes are not checked. Never true for texts."""
         return all(
             type(a) is np.ndarray and a.dtype is dtype and a.flags.c_contiguous
             for a, dtype in zip(arrays, self.taken, strict=True)
@@ -283,7 +286,8 @@ def need_no_mask(what: str, array: Any) -> None:
 
 
 def transposing(shape: Sequence[Any], dims: Sequence[int]) -> str:
-    """Return a hint for an array of sizes `dims` that fits `shape` with its last axis second."""
+    """Return a hint, for a message, that an array of sizes `dims` fits `shape` if its last axis
+    becomes the second, as for pictures with channels last; "" if that is not so."""
     turned = len(dims) == 4 and shapes_agree(shape, (dims[0], dims[3], dims[1], dims[2]))
     return "; array.transpose(0, 3, 1, 2) fits, if its channels are last" * turned
 
@@ -302,8 +306,9 @@ def suggest_input(name: object, names: Sequence[str]) -> str:
 def run_arguments(
     model: str, given: Sequence[Any], others: Mapping[str, Any]
 ) -> tuple[list[str] | None, Any]:
-    """Parse the arguments of `Net.run`: return (names of outputs or None, arrays as a list or a
-    mapping). Raises InputTypeError, OutputError."""
+    """Parse the arguments of `Net.run`, positional ones (`given`) and unknown keywords (`others`):
+    return (names of outputs or None, arrays as a list or a mapping). Raises InputTypeError,
+    OutputError."""
     if others or not 1 <= len(given) <= 2:
         found = f"{next(iter(others))!r}" if others else f"{len(given)} arguments"
         raise InputTypeError(
@@ -359,8 +364,9 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
 
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
-    """Raise InputNameError for another number of inputs, or no list; InputTypeError or
-    InputShapeError for an input that code cannot read without conversion, if in `read`."""
+    """Raise InputNameError unless `inputs` is a list with an array for each input of the plan;
+    InputTypeError or InputShapeError for an array of another dtype or shape, or not contiguous.
+    `read`: numbers of the inputs to check: those that code reads."""
     if not isinstance(inputs, list | tuple):
         raise InputNameError(
             f"a session of {plan.model} takes a list of arrays, in the order of the inputs"

@@ -180,8 +180,8 @@ def profile_session(
 
 def _rate(marks: Sequence[tuple[int, float]]) -> float:
     """Return the counter's cycles per second, from pairs (counter, seconds) in order: the median of
-    the slopes from each pair of the first half to one of the second. It ignores pairs between whose
-    readings the process lost its core."""
+    the slopes from each pair of the first half to one of the second. So a few pairs, between whose
+    two readings the process lost its core, do not matter."""
     half = len(marks) // 2
     pairs = zip(marks[:half], marks[-half:], strict=True)
     return median([(c - counter) / max(t - at, 1e-9) for (counter, at), (c, t) in pairs])

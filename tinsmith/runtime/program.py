@@ -138,7 +138,8 @@ class Program(OfThisProcess):
 
     @property
     def is_planned(self) -> bool:
-        """Whether costs and counts in its plan are for its sizes (not in each `SizedProgram`)."""
+        """Whether costs and counts in its plan are those of its sizes; False for a `SizedProgram`
+        of other sizes than the example's."""
         return True
 
     @property
@@ -235,5 +236,6 @@ class Program(OfThisProcess):
 
     @cached_property
     def calls(self) -> list[Step | Native]:
-        """As `segments`, with native ones as functions to call (`Native`)."""
+        """As `segments`, with native ones as `session.Native`: (address, function (table, thread),
+        steps)."""
         return [s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in self.segments]

@@ -97,8 +97,9 @@ class Provider(Protocol):
 
 
 def imports_whole(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of what may import modules: NestedCompilation where one of them is being imported
-    on the same thread, as a signal handler may find it, so that not all of it is there."""
+    """Decorator of functions that may import modules: raise NestedCompilation, instead of
+    ImportError, if such a module is only half imported, on the same thread, as where a signal
+    handler calls."""
 
     @wraps(function)
     def whole(*args: P.args, **kwargs: P.kwargs) -> R:

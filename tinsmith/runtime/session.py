@@ -132,8 +132,8 @@ class Session(OfThisProcess):
 
     @cached_property
     def _late(self) -> list[tuple[int, Operand]]:
-        """(number, operand) of each output that code does not write to an array; it is read from
-        its place after the run."""
+        """(number, operand) of each output that code does not write to an array of the run; `_read`
+        gets it after the run."""
         outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
         return [
             (k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space not in WRITTEN
@@ -320,7 +320,7 @@ class Session(OfThisProcess):
     def _take(self, step: Step, run: _Run) -> None:
         """Put copies of results whose size the native step itself has found (as of NonZero) into
         `run.env`. The last of `step.writes` holds the size, which takes the place of negative dims.
-        Raises DataError if the model declares another size."""
+        Raises DataError if it is not the size that the model declares."""
         *found, last = step.writes
         count = int(self._read(last, run))
         if step.stated not in (-1, count):

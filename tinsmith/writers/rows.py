@@ -80,8 +80,8 @@ def need_defaults(node: Node, *others: str) -> None:
 
 
 def unused(name: str, taken: set[str], separator: str = "_") -> str:
-    """Return `name`, or the first of name_1, name_2, ... that is not in `taken`, and add it
-    there."""
+    """Return `name`, or the first of name_1, name_2, ... that is not in `taken`; add what is
+    returned to `taken`."""
     found, i = name, 0
     while found in taken:
         i += 1

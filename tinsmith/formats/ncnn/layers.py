@@ -71,7 +71,8 @@ _RECURRENT = "0 num_output=0, 1 weight_data_size=0, 2 direction=0, 8 int8_scale_
 
 
 def _recurrent(gates: int, biases: int) -> str:
-    """The weights in the row of a recurrent layer whose cell has so many gates and bias vectors."""
+    """The third part of the row of a recurrent layer, its weights. `gates` and `biases` are the
+    numbers of gates and of bias vectors of its cell."""
     d = _DIRECTIONS
     return (
         f"Q w weight_data_size; T b {d} * {biases} * num_output; "
@@ -85,9 +86,9 @@ _BITS, _BLOCK = "(quantize_term // 100)", "(32 << quantize_term % 10)"
 
 
 def _blocks(name: str, rows: str, columns: str, condition: str = "1") -> str:
-    """The weights in a row for the matrix `name` [rows, columns], if `condition` (all expressions):
-    with quantize_term >= 400, bytes that hold integers of a few bits, each row padded to whole
-    bytes."""
+    """The text in a row for the weights `name`, a matrix [rows, columns] that is there if
+    `condition` holds (the last three are expressions). With quantize_term >= 400 its elements are
+    bytes that hold integers of a few bits, each row padded to whole bytes."""
     return (
         f"Q {name} {rows} * {columns} if {condition} and quantize_term < 400; "
         f"Q {name} {rows} * (({columns} * {_BITS} + 7) // 8) "

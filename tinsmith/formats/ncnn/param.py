@@ -307,8 +307,8 @@ def _from_bytes(value: Any, kind: str) -> Any:
 
 
 def shown(layer: Layer) -> Iterable[tuple[Param, Any]]:
-    """Yield all parameters that a file must have, with their values: those that are not the
-    defaults."""
+    """Yield (parameter, value) for the given parameters whose values are not the defaults: those
+    that a file must have."""
     schema, plain = layer.schema, layer.schema.values({})
     full = schema.values(layer.given)
     for param in schema.params:

@@ -76,8 +76,8 @@ class Schema:
         return found
 
     def slots(self, given: Mapping[str, Any], where: str) -> list[Slot]:
-        """The arrays of weights of a layer with given parameters. Raises ModelFileError for
-        parameters that contradict each other."""
+        """The arrays of weights of a layer with given parameters. Raises ModelFileError, which
+        names the layer by `where`, for parameters that contradict each other."""
         try:
             slots = list(self.weights(self.values(given)))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:

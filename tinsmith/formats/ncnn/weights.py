@@ -49,7 +49,8 @@ def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
 
 
 def _weight(slot: Slot, take: Any, where: str) -> Array:
-    """Read one array. `take(size, where)` returns the next bytes; arrays are padded to words."""
+    """Read one array, flat. `take(size, where)` returns the next `size` bytes; arrays are padded to
+    multiples of 4 bytes."""
     n = slot.count
     tag = int.from_bytes(take(4, where), "little") if slot.tagged and n else 0
     if tag == HALVES:

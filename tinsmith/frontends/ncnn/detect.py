@@ -15,7 +15,8 @@ AUTO = -233
 def prior_box(node: Node) -> Result:
     """Import PriorBox: the boxes of an SSD detector, of the sizes in the layer's parameters, around
     the centre of each cell of the first input. They depend on sizes alone, also the picture's (the
-    second input), so they are a constant. Raises Unsupported for unknown ones."""
+    second input), so they are a constant [1, 2, 4 * boxes]: edges, then variances; without a second
+    input edges alone, [1, 4 * boxes]. Raises Unsupported for unknown sizes."""
     w, h = (node.size(node[0], a) for a in "wh")
     image = [node.attr("image_width"), node.attr("image_height")]
     if not isinstance(w, int) or not isinstance(h, int):

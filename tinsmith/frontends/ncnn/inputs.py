@@ -20,7 +20,8 @@ CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]:
     """The shape (without a batch) of the input `blob`, which the file leaves open: symbols such as
     "x_w" for as many axes as its first reader takes (3 where none tells), and numbers that follow
-    from the weights of that layer. `readers`: value -> the first layer that reads it."""
+    from the weights of that layer. A cache of an attention is (heads, symbol, width of a head).
+    `readers`: value -> the first layer that reads it."""
     for reader, name in _readers(blob, readers):
         values = reader.schema.values(reader.given)
         if (

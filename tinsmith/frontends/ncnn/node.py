@@ -188,8 +188,8 @@ attributes that its activation_params are)."""
 
 
 def active(node: Node, y: Value) -> Value:
-    """The activation of y that the parameters of the layer ask for. Raises Unsupported for an
-    unknown one."""
+    """y with the activation that the parameters of the layer ask for; y itself if they ask for
+    none. Raises Unsupported for an unknown one."""
     kind, params = node.attr("activation_type"), node.attr("activation_params")
     if kind == 0:
         return y

@@ -138,9 +138,9 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
 
 
 def _gathered(node: Node, x: Value, axis: int, bins: list[tuple[int, int]], mean: bool) -> Value:
-    """x with `axis` reduced to `bins`, as by `SourceNode.binned`, in a few nodes: elements are
-    gathered to rows of one length, in which shorter bins repeat their last element (in a mean it
-    counts once). Raises BudgetExceeded for too large constants."""
+    """x with `axis` reduced to `bins`, pairs (begin, end), as by `SourceNode.binned`, in a few
+    nodes: elements are gathered to rows of one length, in which shorter bins repeat their last
+    element (in a mean it counts once). Raises BudgetExceeded for too large constants."""
     low, high = np.array(bins).T
     budget.check("constants", 12 * len(bins) * int((high - low).max()), f"{node.label!r}")
     places = low[:, None] + np.arange((high - low).max())
@@ -227,8 +227,9 @@ def window_of(n: int, length: int, kind: int) -> Array:
 
 
 def normal_of(kind: int, w: Array, n: int) -> float:
-    """The factor of a spectrum of n elements under the window w, by ncnn's parameter `normalized`
-    (`kind`): 1, 1 / sqrt(n), or 1 / sqrt(sum of w^2)."""
+    """The factor of a spectrum of n elements under the window w. `kind` is ncnn's parameter
+    `normalized`: 0 gives 1.0, 1 gives 1 / sqrt(n), 2 gives 1 / sqrt(sum of w^2). Raises Unsupported
+    for others."""
     return pick(
         (1.0, n**-0.5, float((w.astype(np.float64) ** 2).sum()) ** -0.5), kind, "normalized"
     )

@@ -107,9 +107,9 @@ def reshape(node: Node) -> Result:
 
 
 def _batch_moved(node: Node, x: Value, sizes: list[Size]) -> Value:
-    """A Reshape of x that includes the batch: in_batch_axis says at which axis of ncnn's input it
-    is, out_batch_axis at which of `sizes`, those of the output; 233: at none, as it is 1. A size 0
-    is that of the input."""
+    """A Reshape of x that includes the batch. The layer's in_batch_axis says which axis of ncnn's
+    input the batch is, out_batch_axis which of `sizes`, the sizes of the output; 233: none, as the
+    batch is 1. A size 0 is that of the input's axis at the same place."""
     before, after = node.attr("in_batch_axis"), node.attr("out_batch_axis")
     if before == NO_BATCH:
         if shape(x)[0] != 1:

@@ -35,8 +35,8 @@ def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The padding of a convolution as attributes of our Conv: `auto_pad` where all paddings are
-    the code SAME or SAME_LOWER, else `pad`."""
+    """The padding of a convolution as attributes of our Conv: `auto_pad` where all paddings are the
+    code SAME or SAME_LOWER, else `pad`, all 0 where none is positive."""
     told = pads(node, letters)
     for code, name in ((SAME, "SAME_UPPER"), (SAME_LOWER, "SAME_LOWER")):
         if all(p == code for p in told):

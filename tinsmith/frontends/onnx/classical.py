@@ -219,8 +219,8 @@ def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
 
 def _two(call: Call, score: Value, rest: bool) -> Value:
     """Scores [n, 2] of two classes from the score s [n, 1] of the second: (-s, s), or, with `rest`,
-    (1 - s, s). As in ONNX Runtime, the post_transform LOGISTIC gives (Sigmoid(-s), Sigmoid(s)), and
-    others are ignored. Raises Unsupported for PROBIT."""
+    (1 - s, s). As in ONNX Runtime, the post_transform LOGISTIC gives (Sigmoid(-s), Sigmoid(s))
+    either way, and SOFTMAX is ignored. Raises Unsupported for PROBIT."""
     kind = call.attr("post_transform", "NONE")
     if kind == "PROBIT":
         raise Unsupported("post_transform PROBIT is not supported")
@@ -294,8 +294,10 @@ def tree_regressor(call: Call) -> Result:
 @ml("TreeEnsembleClassifier")
 def tree_classifier(call: Call) -> Result:
     """Import TreeEnsembleClassifier: (label of the largest score, scores). With two labels and
-    leaves for one class only, the label follows from its score alone. The score of the other class
-    follows from it (`_two`), or, as in ONNX Runtime, is 0 if that is the first class."""
+    leaves for one class only, as in ONNX Runtime, there is one score s, and the label is the second
+    where s is above 0.5 (above 0 if a weight is negative), else the first. Scores are then those of
+    `_two` if the leaves are for class 0, (0, s) after the post_transform if they are for class
+    1."""
     labels = labels_of(call, "classlabels_int64s")
     trees = from_lists(call, "class")
     ids = set(trees.target.tolist())

@@ -171,8 +171,9 @@ def _channels_last(call: Call, x: Value) -> Value:
 
 @importer(_MS + "FusedConv", _MS + "NhwcConv", _MS + "NhwcFusedConv")
 def fused_conv(call: Call) -> Result:
-    """Import a convolution with the weights of a Conv, for Nhwc of images [N,H,W,C]; an optional
-    input like the result is added, then an optional activation applied."""
+    """Import FusedConv, NhwcConv and NhwcFusedConv: a Conv with its weights, in the Nhwc ones of
+    images [N,H,W,C]. Input 3, in the shape of the result, is added if given; then the attribute
+    `activation`, if given, is applied."""
     call.ignore("kernel_shape")
     attrs, last = renamed(call, "Conv", RENAMED["Conv"][1]), "Nhwc" in call.type
     x = _channels_first(call, call[0]) if last else call[0]

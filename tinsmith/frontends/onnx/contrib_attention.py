@@ -152,8 +152,10 @@ def _attend(
     call: Call, qkv: Sequence[Value], mask: Value | None, past: list[Value | None], heads: int,
     present: bool,
 ) -> Any:  # fmt: skip
-    """Emit our Attention of `heads` heads over q, k and v, by the attributes of `call`, with `past`
-    k and v. Returns y; with `present` (y, keys, values), past and new ones together."""
+    """Emit our Attention of `heads` heads over q, k and v (`qkv`), with `mask` (from `_bias`) added
+    to scores, and `past` k and v before the new ones (None: none). The attributes `scale` (0 or
+    absent: 1 / sqrt(width of a head)) and `unidirectional` of `call` hold. Returns y; with
+    `present` (y, keys, values), past and new ones together."""
     call.ignore("mask_filter_value")
     scale = call.attr("scale", 0.0)
     return call.emit(
@@ -239,8 +241,8 @@ def _before(call: Call, q: Value, count: Value) -> Value:
 
 
 def _check_known(call: Call, q: Value, past: Value | None) -> None:
-    """Raise Unsupported if the lengths (inputs 5 and 6) are constants that contradict each other,
-    or known sizes of q and `past`."""
+    """Raise Unsupported if inputs 5 and 6, the lengths, are constants that contradict each other,
+    or that contradict the known sizes of q and `past`."""
     last, total = call[5].const, call[6].const
     batch, count = q.shape[:2] if q.shape else (None, None)
     room = 0 if past is None else past.shape[2] if past.shape else None

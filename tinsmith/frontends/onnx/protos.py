@@ -75,7 +75,9 @@ def type_of(proto: Any, name: str) -> Type | None:
 
 
 def _dim(d: Any) -> Dim:
-    """A dimension of a TensorShapeProto: its number or symbol, or, for neither, a new symbol."""
+    """A dimension of a TensorShapeProto: its number or symbol; a new symbol where it has neither,
+    or only "?", "None" or "-1". Other symbols that begin with "?", as new ones do, get "dim"
+    before."""
     if d.HasField("dim_value") and d.dim_value >= 0:
         return d.dim_value
     known = isinstance(d.dim_param, str) and d.dim_param not in _ANONYMOUS

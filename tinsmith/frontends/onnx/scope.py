@@ -44,7 +44,7 @@ class Scope(nodes.Scope):
     of the parent that it reads becomes an input of its graph (`captured`: outer Value -> input).
     The body of a function has no parent, sees only its inputs, and adds to the graph of the caller;
     `attrs` are the function's attributes, `origin` is that of the call, `depth` counts the calls
-    around."""
+    around. `opsets`: domain -> version of its operators."""
 
     shared: OnnxImport
 

@@ -179,8 +179,9 @@ def takes(*types: str) -> Callable[[Any], Any]:
 
 
 def importer_of(type: str, function: Importer | None) -> Importer:
-    """The importer function for an operator with complex inputs; `function` is that for real ones
-    (None: none). Raises Unsupported if the operator takes no complex inputs."""
+    """The importer function for an operator `type` with complex inputs; `function` is the one for
+    real inputs (None: there is none). Raises Unsupported if the operator takes no complex
+    inputs."""
     name = type.rpartition(".")[2].rpartition(":")[2]
     if function is not None and type in TAKE:
         return function

@@ -236,8 +236,9 @@ def _targets(size: Any, rank: int) -> tuple[int | None, ...]:
 
 
 def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
-    """Adaptive pooling (`kind` "mean" or "max") of the last `rank` axes, with or without a batch,
-    to `size` (forms: `_targets`). Raises Unsupported for unknown sizes of x, unless `size` is 1."""
+    """Adaptive pooling (`kind` "mean" or "max") of the last `rank` axes of `input`, with or without
+    a batch, to `size` (forms: `_targets`). Raises Unsupported where the input's sizes are not
+    known, unless `size` is 1."""
     x = batched(node, input, rank)
     if each_size(size) in ((1,) * rank, (1,)):
         return unbatched(node, node.emit("GlobalPool", x, kind=kind), input, rank)

@@ -80,8 +80,8 @@ def operator(*types: str) -> Callable[[Function], Function]:
     """Decorator: register an importer function for operators of these `types`, such as "nn.Conv2d".
     It is called with the node, then by the names of its own parameters: positional ones get
     operands (Values, numbers or lists) and weights (arrays), keyword-only ones the operator's
-    parameters, or operands of that name. Its defaults, PyTorch's, stand for parameters that the
-    file does not have."""
+    parameters, or operands of that name. Its defaults, which are PyTorch's, stand for parameters
+    that the file does not have. It returns the result, or a tuple of one for each output."""
 
     def register(function: Function) -> Function:
         IMPORTERS.settle(function)

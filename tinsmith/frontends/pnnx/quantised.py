@@ -26,9 +26,9 @@ MOVED = 128
 
 
 def placed(node: PnnxNode, results: Any) -> Any:
-    """The results of an operator, floats quantised and dequantised by `node.grid`, unless that is
-    None; for activations in OWN it is set to theirs. Raises Unsupported for inputs quantised by
-    channel."""
+    """The results of an operator, floats among them quantised and dequantised by `node.grid`,
+    unless that is None. Activations in OWN have a fixed scale and zero point, which `node.grid`
+    gets. Raises Unsupported for inputs quantised by channel."""
     grid = node.grid
     if isinstance(results, tuple):
         return tuple(placed(node, y) for y in results)
@@ -77,9 +77,9 @@ def _known(value: Any, what: str) -> Any:
 
 
 def _lies_on(node: PnnxNode, scale: Any, zero: Any, dtype: Any = None, axis: Any = None) -> None:
-    """Set `node.grid`: the results of the node are quantised with this scale and zero point. The
-    element type is what the file says of the first result, else `dtype`, else uint8. Raises
-    Unsupported if they are computed."""
+    """Set `node.grid`: the results of the node are quantised with this scale and zero point, or
+    with vectors of them along `axis`. The type of the integers is what the file says of the first
+    result, else `dtype`, else uint8. Raises Unsupported if scale or zero point is computed."""
     scale, zero = _known(scale, "scale"), _known(zero, "zero point")
     said = node.op.tensors.get(node.outputs[0])
     word = str(dtype).removeprefix("torch.")

@@ -21,7 +21,8 @@ KINDS = {
 
 
 def reduced(node: PnnxNode, x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
-    """x reduced along `dim`, a number or a tuple; None or () mean all axes."""
+    """x reduced along `dim`, a number or a tuple; None or () mean all axes. `kind` is that of our
+    Reduce."""
     axes = None if dim in (None, ()) else node.ints(*each_size(dim))
     return node.emit("Reduce", x, axes, kind=kind, keepdims=keepdim)
 

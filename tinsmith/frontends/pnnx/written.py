@@ -39,7 +39,8 @@ def slice_copy(
     select: Any = None, selects: Any = None,
 ) -> Value:  # fmt: skip
     """Import an assignment such as x[2:10, :, 3] = src, where 3 is one of `selects`; return the new
-    x. Raises Unsupported for computed places."""
+    x. Parameters are for one axis (`dim`, `start`, ...) or lists for several (`dims`, `starts`,
+    ...). Raises Unsupported for computed places."""
     if dims is None:
         dims, starts, ends, steps = (dim,), [start], [end], [step]
         selects = None if select is None else [select]
@@ -61,7 +62,7 @@ def select_scatter(node: PnnxNode, input: Value, src: Any, *, dim: int, index: i
 
 
 def _written(node: PnnxNode, x: Value, values: Value, cuts: list[Cut]) -> Value:
-    """x with `values` in place of the part that all `cuts` together cut out of it."""
+    """x with `values` in place of x[cuts]: each cut is along an axis of its own."""
     if not cuts:
         return spread(node, values, x)
     (axis, start, end, step), *others = cuts

@@ -26,7 +26,10 @@ from tinsmith.kernels.window.weights import padded_bias
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def conv_amx(site: Site) -> Choice:
-    """Convolution of float32 as bfloat16, in split precision or not, on matrix registers."""
+    """Convolution of float32 as bfloat16, in split precision or not, on matrix registers.
+
+    Takes one or two spatial axes, and 16 input channels or more.
+    """
     conv = dense_site(site)
     geo = conv.geo
     if geo.rank == 3:
@@ -49,7 +52,8 @@ def conv_amx(site: Site) -> Choice:
 
 
 def _taps(plan: AmxPlan) -> np.ndarray[Any, Any]:
-    """How many bytes after a result's own position in the packed input each tap reads."""
+    """How many bytes after a result's own position in the packed input each tap reads, row of taps
+    by row, as int64."""
     pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
     return np.array([plan.offset(i, j) * POSITION for i, j in pairs], np.int64)
 

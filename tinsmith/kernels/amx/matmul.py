@@ -19,7 +19,10 @@ from tinsmith.kernels.walk import shifted, walk_of
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def matmul_amx(site: Site) -> Choice:
-    """Product of float32 by a constant, both as bfloat16 (split or not), on matrix registers."""
+    """Product of float32 by a constant, both as bfloat16 (split or not), on matrix registers.
+
+    Takes more than FEW_ROWS rows, of 16 elements or more.
+    """
     w = right_matrix(site)
     row = float_product(site, MATRICES, w)
     k, n = w.shape

@@ -140,7 +140,8 @@ class Work:
 
     @contextmanager
     def _registers(self, em: Emit, finish: Stage) -> Iterator[None]:
-        """A context in which code may use matrix registers; its end finishes noted results."""
+        """A context in which code may use matrix registers. At its start no results are noted; at
+        its end those that are noted are finished."""
         _note(em, Note.VECTORS).store(em.b.const(0, I64))
         with matrix.matrices(em.b, em.workspace):
             yield

@@ -163,7 +163,8 @@ class AmxPlan:
 
     @property
     def panels(self) -> int:
-        """Panels of weights: pairs of output vectors, and perhaps one alone."""
+        """How many panels of weights there are: pairs of vectors of outputs, the last perhaps a
+        single one."""
         return -(-self.outputs // 2)
 
     @property

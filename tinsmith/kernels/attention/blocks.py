@@ -70,7 +70,8 @@ class Blocks:
     reaches: bool
 
     def within(self, reach: Reach) -> Blocks:
-        """The same attention over the `reach.count` keys of a reach alone."""
+        """The same attention over the `reach.count` keys of a reach alone. Called only if
+        `reaches`: the caller moves keys, values and masks to the first of these."""
         raise NotImplementedError
 
     def registers(self, em: Emit) -> AbstractContextManager[None]:
@@ -157,9 +158,10 @@ class Blocks:
 
 
 def pitch_of(keys: Number, told: bool = False) -> Number:
-    """How many elements lie from the scores of one query to those of the next: `keys`, plus a cache
-    line where rows would else compete for few sets of the first-level cache, or if only the run
-    tells how many keys there are (a Size, or `told`): the last vector may extend beyond keys."""
+    """How many elements lie from the scores of one query to those of the next: `keys`, or a cache
+    line more. More where rows of a multiple of 1024 bytes would compete for few sets of the
+    first-level cache, and if only the run tells how many keys there are (a Size, or `told`): the
+    last vector may then extend beyond keys."""
     if told or isinstance(keys, Size):
         return keys + LINE
     return keys + LINE if keys * 4 % 1024 == 0 else keys

@@ -124,7 +124,10 @@ def _tiles(
 
 @kernel("RowAttention", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def attention_amx(site: Site) -> Choice:
-    """Attention by products of bfloat16, in split precision or not, on matrix registers."""
+    """Attention by products of bfloat16, in split precision or not, on matrix registers.
+
+    Rows of queries, keys and values must have 16 elements or more.
+    """
     row = float_product(site, MATRICES)
     of, target = extents_of(site), site.target
     if min(of.width, of.value_width) < SIDE:

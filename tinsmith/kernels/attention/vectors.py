@@ -148,8 +148,8 @@ def attention_rows(site: Site) -> Choice:
 def scores_in_place(
     b: Builder, blocks: VectorBlocks, k: Start, height: Position, rooms: Rooms
 ) -> None:
-    """Emit the scores of `height` packed queries by all keys, which are read at `k`, not packed, to
-    `rooms.scores`. As many keys at a time as a vector has lanes have a vector of partial sums each,
+    """Emit the scores of `height` packed queries by all keys, to `rooms.scores`. Keys are read at
+    `k`, not packed, as many together as a vector has lanes; each has a vector of partial sums,
     whose lanes are added up at the end. If the last group has fewer keys, the last key fills it up.
     Rows must be whole vectors."""
     lanes, keys, width = blocks.lanes, blocks.of.keys, blocks.of.width

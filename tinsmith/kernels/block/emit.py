@@ -21,7 +21,8 @@ from tinsmith.kernels.window.ways import Blocked
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
-    """The number of tiles: (image, panel if `plan.parted`, band), the band innermost."""
+    """The number of the kernel's tiles: one for each band of an image; if `plan.parted`, for each
+    band and panel of expanded channels. Numbered (image, panel, band), the band innermost."""
     panels = plan.expand.panels.total if plan.parted and plan.expand else 1
     return stages.depthwise.geo.batch * panels * plan.bands
 
@@ -60,8 +61,9 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Val) -> Val:
-    """An i1: whether no step has yet put rows that this step reads into the ring. `begins`: whether
-    its tile is the first of this call; `row`: its first row of outputs."""
+    """An i1: whether a step finds none of the rows that it reads in the ring, where the step before
+    leaves those that both read. So at the top of an image (`row`, the step's first row of outputs,
+    is 0), and in the first step of `band` if that is the first tile of the call (`begins`)."""
     if isinstance(band, int):
         return row.eq(0)
     (many, high), (_, low) = (*plan.rows, plan.rows[-1])[:2]
@@ -88,8 +90,8 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 def _convolve_panel(
     em: Emit, geo: Geometry, dense: Blocked, panel: Panel, x: Ptr, sink: Sink
 ) -> None:
-    """Emit a 1x1 convolution for one panel of output channels. `dense` tells how its channels are
-    cut; x is the address of its first input pixel; `sink` stores its results."""
+    """Emit a 1x1 convolution of the pixels of `geo` for one panel of output channels. `dense` tells
+    how channels are cut; x is the address of the first input pixel; `sink` stores the results."""
     sums = dense.sums(em, geo, replace(panel, lanes=halved(em.target, panel.lanes)))
     convolve(em, geo, (0, 1), sums, x, sink)
 

@@ -83,7 +83,10 @@ def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
 
 @kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_scaled(site: Site) -> Choice:
-    """A 1x1 convolution of one image that scales its weights instead of the image's channels."""
+    """A 1x1 convolution of one image that scales its weights instead of the image's channels.
+
+    For blocks of a product, an image by one factor for each channel, and a convolution without
+    groups at stride 1. The first phase scales the packed weights, into scratch (`emit_scale`)."""
     x, factors, conv = _parts(site)
     dense, inputs = conv_site(conv), site.attr("body").inputs
     geo, w = dense.geo, dense.weights
@@ -120,8 +123,8 @@ def conv_scaled(site: Site) -> Choice:
 
 
 def _parts(site: Site) -> tuple[Value, Value, Site]:
-    """(the image, its channels' factors, the site of the convolution) of a block that is a product
-    and a convolution. Raises Skip for other blocks."""
+    """(the image, its channels' factors, the site of the convolution) of a block that is the
+    product of the two and a float32 convolution of that. Raises Skip for other blocks."""
     first, *rest = site.attr("body").nodes
     if not multiplies(first) or len(rest) != 1:
         raise Skip("it is no product before one convolution")

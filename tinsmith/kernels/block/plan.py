@@ -37,11 +37,11 @@ class BlockPlan:
     """How a block is cut. Expanded rows are rows of the first convolution's result.
 
     rows         steps, as pairs (how many, output rows of the depthwise convolution in each)
-    bands        parts of an image that threads compute, each of some neighbouring steps
+    bands        how many parts of an image threads share, each of some neighbouring steps
     parted       whether tiles compute a panel of expanded channels each; so if nothing follows the
                  depthwise convolution
     slots        how many expanded rows of each channel block the ring buffer has
-    pitch        elements of such a row, with padding
+    pitch        elements of one such row of a channel block, with padding left and right
     ring_blocks  channel blocks of the ring buffer
     lead         how many of the expanded rows that a step reads the step before has computed
     expand       how the first convolution cuts its channels; `project` the last one; None if absent
@@ -104,7 +104,8 @@ class Shape:
 
 @cached(512)
 def plan_block(target: Target, shape: Shape) -> BlockPlan:
-    """The cheapest plan of a block. Raises Skip if the rows of no plan stay in the cache."""
+    """The cheapest plan of a block, of all sizes of steps and numbers of bands. Raises Skip if the
+    rows of no plan stay in the cache (`plan_rows`)."""
     height, across = shape.depthwise.out[1:]
     best: BlockPlan | None = None
     for most in sorted({-(-height // n) for n in range(1, height + 1)}):
@@ -122,8 +123,8 @@ def plan_block(target: Target, shape: Shape) -> BlockPlan:
 
 
 def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPlan | None:
-    """The plan for the steps `rows` (as in `BlockPlan`) and so many bands; None if what it keeps
-    does not fit the cache."""
+    """The plan for the steps `rows` (as in `BlockPlan`) and so many bands; None if the ring and
+    the workspace behind it take more than the share KEPT of L2."""
     geo, width, most = shape.depthwise, shape.width, rows[0][1]
     steps = sum(n for n, _ in rows)
     parted = shape.project is None
@@ -173,9 +174,9 @@ def _with_weights(
     target: Target, shape: Shape, busy: float, steps: int, parts: int, kept: int
 ) -> float:
     """Estimated seconds of all `steps` steps: `busy` seconds of arithmetic, and waiting for weights
-    of the 1x1 convolutions. The first step reads these from memory, later ones from L2 or L3. L2
-    keeps those of one of `parts` panels if they fit beside `kept` bytes of rows between the
-    convolutions and the rows of images that pass through."""
+    of the 1x1 convolutions. The first step reads these from memory; later ones from L2 if those of
+    one of `parts` panels stay there, beside `kept` bytes of rows between the convolutions and the
+    rows of images that pass through; else from L3."""
     dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
     weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
     first, last = shape.expand or shape.depthwise, shape.project or shape.depthwise
@@ -210,7 +211,8 @@ def _dense(target: Target, geo: Geometry, cols: int) -> Blocked:
 
 
 def _dense_cost(target: Target, dense: Blocked, cols: int) -> float:
-    """Vector multiply-adds, for each input channel, of `cols` pixels in all panels of `dense`."""
+    """The cost of `cols` pixels in all panels of `dense`, in vector multiply-adds for each input
+    channel."""
     cut, depth = dense.panels, dense.blocks.padded
     return sum(
         n * tiling(target, 1, cols, lanes, depth).cost

@@ -52,7 +52,7 @@ class Stage:
         return 1 + self.bias + len(self.constants)
 
     def spec(self, v: Value) -> Spec:
-        """How an operand of the epilogue lies if it is packed: in the layout that the epilogue
+        """How operand v of the epilogue lies if it is packed: in the layout that the epilogue
         reads, without gaps, with leading dimensions of 1 up to the rank of the result."""
         (layout,) = replace(self.site, extras=(v,)).extra_reads(Layout(block_of(self.site.target)))
         rank = len(self.site.out.dims)
@@ -150,8 +150,8 @@ class Stages:
 
 
 def broadcast(view: View, site: Site) -> View:
-    """An operand of an epilogue, broadcast to the result of `site`. A plain operand has one element
-    for all channels of a block."""
+    """An operand of an epilogue, broadcast to the result of `site`. If it is plain, `View.load`
+    puts one element into all lanes (`Spec.lane` is 0)."""
     spec = view.spec.broadcast_to(site.out.dims)
     return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
 

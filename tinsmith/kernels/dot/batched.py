@@ -126,7 +126,10 @@ class Plan:
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float32")
 def matmul_batched(site: Site) -> Choice:
-    """Register-tiled products of run-time operands; large right operands are packed on the way."""
+    """Register-tiled products of run-time operands; large right operands are packed on the way.
+
+    Declines right operands of one column (`matvec`), and of one constant matrix (`matmul_packed`).
+    """
     p = problem(site)
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")

@@ -53,7 +53,7 @@ class Code:
 
     @property
     def number(self) -> int:
-        """How many words take the memory of one float32, as scales and zero points are."""
+        """How many words take as much memory as one float32, the type of scales and zero points."""
         return F32.nbytes // self.word.nbytes
 
     def shift(self, place: int) -> int:

@@ -56,8 +56,9 @@ class Plan:
     matrices     how many matrices B there are
     stride       lanes from one packed row of A to the next
     constant     B is constant, and packed when the model is compiled
-    off_rows     B may have zero points that are not 0: b_zero * rows is taken off sums
-    off_columns  A may have some: a_zero * columns is taken off sums
+    off_rows     B may have zero points that are not 0: these times the sums of A's rows are taken
+                 off (`taken_off`)
+    off_columns  A may have some: these times the sums of B's columns are taken off
     """
 
     problem: Problem
@@ -166,7 +167,8 @@ def packed_product(site: Site, row: Product, sides: tuple[Side, Side] | None = N
 
 
 def constant_matrix(site: Site) -> Array | None:
-    """B, if it is a single constant matrix with constant zero points; otherwise None."""
+    """B, if it is a single constant matrix whose zero points are constant, too, or absent;
+    otherwise None."""
     w = site.input(1).const
     if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
         return None
@@ -236,7 +238,8 @@ Cut = list[tuple[int, int, Any, "Val | None"]]
 
 def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
     """Emit code that packs one panel of B, whose first element is at `right`, to `to` as lanes
-    [k-group][column]. The last k-group is filled up with zeros."""
+    [k-group][column]. The last k-group is filled up with zeros; for matrix registers, k-groups of
+    zeros follow, up to `plan.depth`."""
     k, n, group = plan.problem.k, plan.problem.n, plan.row.group
     size = _size(cut)
 

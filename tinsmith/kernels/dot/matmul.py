@@ -75,7 +75,8 @@ def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, A
 
 
 def right_matrix(site: Site) -> np.ndarray[Any, Any]:
-    """The constant right operand as a (k, n) matrix. Raises Skip if it is not one."""
+    """The constant right operand as a (k, n) matrix. Raises Skip if it is not constant, is a
+    vector, has batch dimensions, or has a higher rank than the left operand."""
     w = site.const(1, "the right operand")
     if w.ndim == 1:
         raise Skip("the right operand is a vector")
@@ -184,15 +185,16 @@ class Stream:
     rows: int
 
     def later(self, weights: Ptr, row: Position, panel: int) -> Ptr:
-        """Return from where on the tile whose first row is `row` prefetches; `weights`: its own
-        panel, of `panel` elements."""
+        """Return a pointer to what the tile whose first row is `row` prefetches: its share of the
+        weights that lie `ahead` elements after its own panel, of `panel` elements at `weights`."""
         turn = (row + (self.rows - 1)) // self.rows % self.share
         return (weights + (self.ahead + turn * (panel // self.share))).fixed()
 
 
 def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) -> Stream | None:
-    """Return what the tiles of a product prefetch; None if they are too small for it to pay.
-    `high`: rows of a packed panel; `near`: whether threads share rows rather than columns."""
+    """Return what the tiles of a product prefetch; None if in a full tile a cache line of weights
+    meets fewer than PREFETCHED_SUMS multiply-adds. `high`: rows of a packed panel; `near`: whether
+    threads share rows rather than columns."""
     size = tiling.rows.size
     if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
         return None

@@ -247,8 +247,9 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
 def finisher(
     em: Emit, row: Position, column: Position, valid: int, row_dims: tuple[int, int]
 ) -> Callable[[Position, Sequence[Val]], None]:
-    """A function `finish(r, values)` that emits the epilogue and the stores of row r of a
-    tile. The parameters are those of `finish_tile`."""
+    """A function `finish(r, values)` that emits the epilogue and the stores of row r of a tile,
+    whose vectors are `values`. `row` and `column` are the tile's first place; all parameters are as
+    those of `finish_tile`."""
     first, last = row_dims
     rows = walk_of(em, first, last)
     has_columns = last < len(em.site.out.dims)
@@ -279,8 +280,8 @@ def epilogue_flops(expr: Expr | None) -> float:
 
 
 def buffer_bytes(site: Site, rows: int, columns: int) -> int:
-    """The bytes of workspace that `finish_tile` needs for tiles of at most `rows` x
-    `columns` float32: 0 if the epilogue takes few flops."""
+    """The bytes of workspace that `finish_tile` needs for tiles of at most `rows` x `columns`
+    float32: 0 if the epilogue takes fewer than HEAVY_FLOPS, as tiles then stay in registers."""
     return 4 * rows * columns if epilogue_flops(site.epilogue) >= HEAVY_FLOPS else 0
 
 

@@ -19,7 +19,7 @@ from tinsmith.sizes import Size, typical
 
 @kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
 def matmul_small(site: Site) -> Choice:
-    """5 rows or more times small weights, of which a panel at a time becomes float32 in cache."""
+    """5 rows or more times weights of 4 to 16 bits, a panel of which becomes float32 at a time."""
     blocks = blocks_of(site)
     k, n = site.const(1).shape
     m = flat_rows(site, n)

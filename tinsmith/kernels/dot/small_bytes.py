@@ -50,7 +50,7 @@ Values = Sequence[Val]
 
 @kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
 def gemv_small_bytes(site: Site) -> Choice:
-    """At most 4 rows, in fixed point, times small weights, as products of bytes."""
+    """At most 4 rows, in fixed point, times weights of 4 or 8 bits, as products of bytes."""
     target = site.target
     if not target.has_byte_products or PRODUCTS[target.byte_products].left.is_signed:
         raise Skip(f"{target.isa} does not multiply unsigned by signed bytes")
@@ -66,7 +66,8 @@ def gemv_small_bytes(site: Site) -> Choice:
 
 
 def _digits(blocks: Blocks, rows: int) -> FewRows:
-    """The arithmetic of this module. Rows of A become bytes, [row][digit][element]."""
+    """The arithmetic of this module, for `rows` rows of A, as `FewRows`. Prepared rows of A are
+    bytes, [row][digit][element]."""
     stride = DIGITS * _plane(blocks)
     return FewRows(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
 

@@ -84,7 +84,7 @@ def rows_of(site: Site) -> int:
 
 @kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
 def gemv_small(site: Site) -> Choice:
-    """At most 4 rows times small weights, which are decoded in registers as they are streamed."""
+    """At most 4 rows times weights of 4 to 16 bits, decoded in registers as they are streamed."""
     m = rows_of(site)
     return streamed(site, floats(blocks_of(site), m), WIDE, (DECODING + m) / 2)
 
@@ -278,8 +278,9 @@ def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int)
 
 
 def floats(blocks: Blocks, rows: int) -> FewRows:
-    """The arithmetic in float32. Rows of A are prepared (`_divided`) if words hold
-    several weights, or if `blocks.shifted`: then the sum of a block's elements is its one fact."""
+    """The arithmetic in float32, for `rows` rows of A, as `FewRows`. Rows of A are prepared
+    (`_divided`) if words hold several weights, or if `blocks.shifted`: then the sum of a block's
+    elements is its one fact. Else they are read from the input."""
     copied = blocks.shifted or blocks.code.group > 1
     stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
     prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)

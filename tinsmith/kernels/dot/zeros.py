@@ -147,7 +147,8 @@ def _shift(w: Array) -> int:
 
 
 def leaves_zeros(w: Array, zero: Array | None, row: Product) -> bool:
-    """Whether `elements` leaves zero points other than 0 of these weights."""
+    """Whether constant weights w that were packed as `elements(w, zero, row)` still have zero
+    points other than 0, for which `taken_off` must correct sums."""
     if not row.is_whole or row.centred:
         return False
     return bool(_shift(w)) if zero is None else bool(np.any(zero.astype(np.int64) + _shift(w)))

@@ -20,7 +20,10 @@ PART = 32 << 10  # bytes of a tile, about (estimated)
 
 @kernel("Transpose", Tier.VECTOR)
 def transpose_blocked(site: Site) -> list[Choice]:
-    """NCHW to NHWC, or back, where the images are channel-blocked."""
+    """NCHW to NHWC, or back, where the images are channel-blocked.
+
+    For four-byte elements and 1 to 3 spatial axes. Both directions are offered if the order is
+    both, as for one spatial axis."""
     x = site.input(0)
     rank = len(x.dims)
     site.need_no_epilogue("a copy has no epilogue")
@@ -58,7 +61,7 @@ def _choice(site: Site, to_rows: bool) -> Choice:
 
 
 def _emit(em: Emit, to_rows: bool, parts: int) -> None:
-    """Emit the kernel. A tile is one of `parts` shares of an image."""
+    """Emit the kernel. A tile is one of `parts` shares of an image. `to_rows`: as in `_choice`."""
     b, source = em.b, em.input(0)
     image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
     walk = Walk(image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]])

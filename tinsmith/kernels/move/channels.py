@@ -27,7 +27,9 @@ and for each output lane which of its lanes goes there, or -1."""
 
 @kernel("ChannelGather", Tier.VECTOR)
 def channel_gather(site: Site) -> list[Choice]:
-    """Lane shuffles between channel blocks, or copies of whole planes on plain data."""
+    """Lane shuffles between channel blocks, or copies of whole planes on plain data.
+
+    Two choices; the shuffles only for four-byte elements."""
     choices = [copies(site)]
     if site.out.dtype.itemsize == 4:
         choices.append(_blocks(site))
@@ -35,14 +37,15 @@ def channel_gather(site: Site) -> list[Choice]:
 
 
 def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
-    """(input, channel) of each output channel. `sources`: (input, first channel, count)."""
+    """(input, channel) of each output channel. `sources`: stretches (input, first channel, count)
+    of channels that follow each other in the output."""
     return [(i, lo + k) for i, lo, count in sources for k in range(count)]
 
 
 def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
-    """The `Mix` of an output block of channels: (input, input block, for each output lane
-    its lane there or -1), sorted. lanes[k] = (input, channel) goes to output lane k; lanes beyond
-    stay empty. All blocks have `block` channels."""
+    """The `Mix` of an output block of channels: (input, input block, for each output lane its lane
+    there or -1), sorted. lanes[k] = (input, channel) goes to output lane k; lanes beyond stay
+    empty. All blocks have `block` channels."""
     places = sorted((i, c // block, k, c % block) for k, (i, c) in enumerate(lanes))
     mix: Mix = []
     for (i, source), group in groupby(places, key=lambda p: p[:2]):
@@ -119,7 +122,9 @@ def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts
 
 @kernel("DepthToSpace", Tier.VECTOR)
 def depth_to_space_blocks(site: Site) -> Choice:
-    """Channels that become r x r blocks of pixels, on channel-blocked data, in mode DCR."""
+    """Channels that become r x r blocks of pixels, on channel-blocked data, in mode DCR.
+
+    Only where the result's channels are whole channel blocks."""
     site.need_no_epilogue("a copy has no epilogue")
     block, r = block_of(site.target), site.attr("blocksize")
     n, channels, height, width = site.out.dims

@@ -40,8 +40,8 @@ def _need_integers(site: Site, index: int) -> None:
 
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
-    """Emit and return the sum of index * step over all axes, where the indices are those of element
-    number `row` of an array of shape `dims`. Axes of step 0 are left out."""
+    """Emit and return the sum of index * step (`steps`) over all axes, where the indices are those
+    of element number `row` of an array of shape `dims`. Axes of step 0 are left out."""
     total = row - row
     for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
         if steps[k] and not isinstance(at, int):
@@ -120,7 +120,9 @@ def gather_slices(site: Site) -> Choice:
 
 @kernel("ScatterElements", Tier.VECTOR)
 def scatter_elements(site: Site) -> Choice:
-    """A copy of the input, then one update after the other to its place."""
+    """A copy of the input, then one update after the other to its place.
+
+    A reduction combines it with the element that is there."""
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
@@ -141,7 +143,9 @@ def scatter_elements(site: Site) -> Choice:
 
 @kernel("ScatterND", Tier.VECTOR)
 def scatter_slices(site: Site) -> Choice:
-    """A copy of the input, then one slice after the other to its place."""
+    """A copy of the input, then one slice after the other to its place.
+
+    A reduction combines it with the elements that are there."""
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     depth = counts[-1]
@@ -161,7 +165,10 @@ def scatter_slices(site: Site) -> Choice:
 
 @kernel("TensorScatter", Tier.VECTOR)
 def scatter_rows(site: Site) -> Choice:
-    """A copy of the input, then the new rows of each sequence to consecutive places."""
+    """A copy of the input, then the new rows of each sequence to consecutive places.
+
+    The first place is `start`, plus what input 2, if it is there, has for the sequence. In mode
+    circular places wrap around at the axis's end; otherwise rows beyond it are a fault."""
     site.need_no_epilogue("a copy has no epilogue")
     y, update, given = site.out, site.input(1), site.has(2)
     if given:
@@ -215,7 +222,8 @@ def _combination(site: Site) -> str:
 
 
 def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
-    """Emit a store of an update, combined with the element at `to`."""
+    """Emit a store of the update `value` to `to`, combined with the element there by the function
+    `combine`; "": replacing it (`_combination`)."""
     if combine:
         value = FUNCTIONS[combine].emit(b, None, [to.load(), value], 1)
     to.store(value)
@@ -223,8 +231,8 @@ def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
 
 def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: str) -> Choice:
     """The choice of a kernel that copies input 0 to the output, in parallel, and then stores
-    `count` updates there. All updates are one tile, stored in order: of several at one place the
-    last one stays."""
+    `count` updates there, as `scatter` emits them. These are one tile, so that they are stored in
+    order: of several that replace one element the last one stays. `fault`: as in `Choice`."""
     y = site.out
     phases = (copy_all(y), Phase(1, scatter))
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(count) * ELEMENT

@@ -32,9 +32,9 @@ copy's first element, in elements."""
 def _choice(
     site: Site, parts: Sequence[Copied], reads: Container[int], extra: tuple[Phase, ...]
 ) -> Choice:
-    """A choice whose last phase makes several copies: to output 0 from some operands
-    (Concat), or to several outputs from operand 0 (Split). `reads`: the operands that are read at
-    run time; `extra`: the phases before."""
+    """A choice whose last phase makes the copies `parts`: to output 0 from some operands (Concat),
+    or, if there are several outputs, to these from operand 0 (Split). `reads`: the numbers of the
+    operands that are read at run time; `extra`: the phases before."""
     into_one = len(site.outputs) == 1
     bases = [0, *accumulate(c.tiles for c, *_ in parts)]
 
@@ -61,7 +61,8 @@ def _choice(
 
 
 def moved(site: Site) -> tuple[Move, ...]:
-    """The Move of each output. Raises Skip if only the run tells it, or for an epilogue."""
+    """The `Move` of each output: where in the inputs its elements lie. Raises Skip if only the run
+    tells it, or for an epilogue."""
     site.need_no_epilogue("a copy has no epilogue")
     assert site.anchor is not None
     moves = [m for m in moves_of(site.anchor) if m is not None]
@@ -71,10 +72,10 @@ def moved(site: Site) -> tuple[Move, ...]:
 
 
 def _part(part: Part, move: Move, at: int) -> tuple[Copy, int, int]:
-    """The copy that makes one part of a result, without places outside the input (padding),
-    and the offsets of its first element in the input and in the result. `at`: where the part begins
-    on the axis along which parts are joined. Raises Skip if places step unevenly, or only
-    padding remains."""
+    """The copy that makes one part of the result of `move`, without places outside the input
+    (padding), and the offsets of its first element in the input and in the result. `at`: where
+    the part begins on the axis along which parts are joined. Raises Skip if places step unevenly,
+    or only padding remains."""
     inside: list[tuple[Number, Number]] = []
     src, first, steps = [], 0, plain_strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
@@ -175,7 +176,9 @@ def _gather(
 
 @kernel("Gather", Tier.VECTOR)
 def gather_constant(site: Site) -> Choice:
-    """Rows at constant indices: their offsets are a table."""
+    """Rows at constant indices: their offsets are a table.
+
+    Where that takes all of the input in order, or is no gather along one axis: strided copies."""
     x = site.input(0)
     if site.input(1).const is None:
         raise Skip("the indices are computed: one out of range could not be reported")
@@ -192,7 +195,9 @@ def gather_constant(site: Site) -> Choice:
 
 @kernel("Gather", Tier.VECTOR)
 def gather_rows(site: Site) -> Choice:
-    """Rows at computed indices, each checked against the extent."""
+    """Rows at computed indices, each checked against the extent.
+
+    One out of range is a fault. A row is all elements behind the axis."""
     x, indices = site.input(0), site.input(1)
     if indices.const is not None:
         raise Skip("the indices are constant")

@@ -42,7 +42,8 @@ def scatter_elements_constant(site: Site) -> Choice:
 
 
 def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
-    """Indices with the axis's extent added to negative ones. Raises Skip if one is out of range."""
+    """Indices along an axis, with its `extent` added to negative ones. Raises Skip if one is out of
+    range."""
     least, most = (places.min(), places.max()) if places.size else (0, 0)
     if least < -extent or most >= max(extent, 1):
         raise Skip("a place is out of range")

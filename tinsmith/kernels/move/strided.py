@@ -64,7 +64,7 @@ def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int]) -> Co
 
 
 def words(at: Ptr) -> Ptr:
-    """A pointer to the same elements as unsigned integers."""
+    """A pointer to the same elements as unsigned integers of their size: copies move only bits."""
     return at.cast(Ty(f"u{at.elem.bits}"))
 
 
@@ -84,12 +84,13 @@ def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end:
 
 
 def copy_row(b: Builder, count: int, src: Ptr, dst: Ptr) -> None:
-    """Emit the copy of `count` consecutive elements."""
+    """Emit the copy of `count` consecutive elements from `src` to `dst`."""
     emit_copy(b, plan_copy((count,), (1,), (1,)), src, dst, 0, 1)
 
 
 def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr) -> None:
-    """Emit the copy along one axis, from x to y: in vectors if possible."""
+    """Emit the copy along one axis, from x to y: in vectors if y is contiguous and x too, or a
+    single element (stride 0); else element by element."""
     x, y = x.fixed(), y.fixed()
     if axis.dst == 1 and axis.src in (0, 1):
 
@@ -105,7 +106,10 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr) -> None:
 
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
     """Emit y[c][r] = x[r][c] for all indices c of `columns`, along which x is contiguous, and r of
-    `rows`, along which y is: by squares that fit in registers, or as is best for few of either."""
+    `rows`, along which y is: in squares that fit in registers (`_squares`); but where these have
+    less than 8 rows, packed groups of few elements by shuffles (`_interleave`). Element by element
+    (`_singles`) on targets without vectors, and where a free size turns out too small for
+    squares."""
     widest = min(lanes_of(b.target, x.elem.nbytes), 8 if b.target.registers < 32 else 16)
     free = [e for e in (rows.extent, columns.extent) if isinstance(e, Size)]
     if free:
@@ -129,7 +133,8 @@ def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
 
 
 def _squares(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, side: int) -> None:
-    """Emit a transpose, in squares of `side` rows; the last ones overlap those before."""
+    """Emit the transpose in squares of `side` by `side` elements; the last ones along an axis
+    overlap those before. Neither extent may be less than `side`."""
     with blocks(b, columns.extent, side) as c, blocks(b, rows.extent, side) as r:
         source = (x + r * rows.src + c).fixed()
         block = [(source + k * rows.src).load(side) for k in range(side)]

@@ -24,7 +24,7 @@ def lstm_steps(site: Site) -> Choice:
             old = place.load(v)
 
             def peep(x: Val, number: int, c: Val) -> Val:
-                """X plus peephole weights `number` (of i, o, f) times the cell state c."""
+                """`x` plus peephole weights `number` (of i, o, f) times the cell state c."""
                 if step.peepholes is None:
                     return x
                 return (step.peepholes + k * (3 * v) + number * v).load(v).fma(c, x)

@@ -78,13 +78,13 @@ class Layer:
 
     @property
     def product_strides(self) -> tuple[int, int]:
-        """The strides of time steps and batch rows in the products of inputs, in elements."""
+        """(the stride of time steps, of batch rows) in the products of inputs, in elements."""
         step, row = (1, self.steps) if self.batch_first else (self.batch, 1)
         return step * self.columns, row * self.columns
 
     @property
     def output_strides(self) -> tuple[int, int, int]:
-        """The strides of time steps, directions and batch rows in y, in elements."""
+        """(the stride of time steps, of directions, of batch rows) in y, in elements."""
         ways, hidden = len(self.directions), self.hidden
         if self.batch_first:
             return ways * hidden, hidden, self.steps * ways * hidden
@@ -92,7 +92,7 @@ class Layer:
 
     @property
     def state_strides(self) -> tuple[int, int]:
-        """The strides of directions and batch rows in first and last states, in elements."""
+        """(the stride of directions, of batch rows) in first and last states, in elements."""
         if self.batch_first:
             return self.hidden, len(self.directions) * self.hidden
         return self.batch * self.hidden, self.hidden
@@ -210,8 +210,9 @@ USUAL: dict[str, Function] = {"sigmoid": sigmoid, "tanh": tanh}
 
 
 def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Function, ...]:
-    """The functions that emit one direction's activations, with the site's `clip`. `plain`: names
-    if the site has none. Raises Skip if one has no code, or the `count` directions differ."""
+    """The functions that emit the activations of one direction's cell, in ONNX's order, with the
+    site's `clip`. `plain`: their names if the site names none. Raises Skip if one has no code, or
+    the `count` directions have different ones."""
     names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
     clip = site.attr("clip")
     if clip is None and names == tuple(plain) * count:

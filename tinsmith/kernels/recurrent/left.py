@@ -44,8 +44,8 @@ class Left:
 
 
 def left_bytes(layer: Layer, rows: int) -> int:
-    """The bytes of workspace for rows that `left_rows` rounds: `rows` of the inputs, or all of a
-    state. 0 if the layer does not round."""
+    """The bytes of workspace for rows that `left_rows` rounds to bytes or to bfloat16: `rows` rows
+    of the inputs, or all of a state. 0 if the layer rounds neither."""
     inputs, recurrent = layer.matrices
     if not (layer.rounded or inputs.halves or recurrent.halves):
         return 0
@@ -86,7 +86,8 @@ def left_rows(
 ) -> Left:  # fmt: skip
     """The `rows` float32 rows at `source`, `stride` elements apart, as the left operand of matrix
     `number` of the layer (0: input weights, 1: recurrent weights). Emits code that rounds them into
-    the workspace, to bytes by `quant`, or to bfloat16 if the matrix is `halves`; else they stay."""
+    the workspace, to bytes by `quant`, or to bfloat16 if the matrix is `halves`; else nothing is
+    emitted, and they are read where they lie."""
     b, matrix = em.b, layer.matrices[number]
     if quant is None and not matrix.halves:
         return Left(source, stride)
@@ -114,9 +115,10 @@ def left_rows(
 def real(
     em: Emit, layer: Layer, number: int, sums: Tile, left: Left, column: Callable[[], Position]
 ) -> Tile:
-    """Sums of products of `left` and matrix `number` of the layer as float32. If its weights have
-    no scales: unchanged. Else: less what the zero point of `left` adds, times the scales of the
-    column and of `left`. `column()` is the number of the first column, through all directions."""
+    """`sums`, of products of `left` and matrix `number` of the layer, as float32. If the matrix has
+    no scales: unchanged. Else: less what the zero point of `left` adds (unless it was taken off
+    when rows were packed), times the scale of the column and, for bytes, that of `left`.
+    `column()` is the number of the first column, through all directions."""
     if layer.matrices[number].scale is None:
         return sums
     name, places = "wr"[number], dict(zip(layer.arrays, em.packed, strict=True))

@@ -17,7 +17,8 @@ from tinsmith.sizes import typical
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
     """The choice for a layer whose time steps `cell` emits, with so many `states` (1 or 2).
-    `divisible`: threads may share a step's units, as none needs another's result of this step."""
+    `divisible`: threads may share a step's units, as none needs another's result of this step. They
+    do where each direction has at least two blocks of units for each of its threads."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     inputs, recurrent = layer.matrices

@@ -95,7 +95,8 @@ class TimeStep:
         place.store(h, count=self.em.b.index(layer.hidden) - self.em.b.index(unit))
 
     def kept(self, new: Val, old: Ptr, row: Position) -> Val:
-        """V units of a row's next state: `new`, or those at `old` if its sequence has ended."""
+        """V units of a row's state after the step: `new`; or, if its sequence has ended, those at
+        `old`, where the state lies that is to stay."""
         if not self.layer.lens:
             return new
         return self._alive(row).select(new, old.load(self.layer.lanes))
@@ -124,8 +125,8 @@ class States:
         self.c = base + 2 * size
 
     def begin(self) -> None:
-        """Emit code that loads the initial states; zeros if they are not given, and for sequences
-        without steps."""
+        """Emit code that loads the initial states into the buffers that step 0 reads: zeros if they
+        are not given, for sequences without steps, and in padding."""
         em, layer, b, v = self.em, self.layer, self.em.b, self.layer.lanes
         way, line = layer.state_strides
         for k, buffer in enumerate([self.h[0], self.c][: self.count], start=5):
@@ -140,7 +141,8 @@ class States:
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
-        """Emit `cell`'s step s, in order of computation, for the blocks [first, last) of units."""
+        """Emit step s, by `cell`, for the blocks [first, last) of units. Steps are counted in the
+        order of computation: in a reverse direction step 0 is the last index of time."""
         em, layer, d = self.em, self.layer, self.d
         b = em.b
         t: Val = s
@@ -188,6 +190,6 @@ def buffers(states: int) -> int:
 
 
 def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
-    """Emit stores of `count` float32 zeros, a multiple of `lanes`."""
+    """Emit stores of `count` float32 zeros from `at` on; `count` is a multiple of `lanes`."""
     with b.loop(0, count, lanes) as i:
         (at + i).store(b.zero(F32.x(lanes)))

@@ -102,7 +102,8 @@ def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
 
 
 def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
-    """An array (..., gates, H) as (..., columns of the module), padded with zeros."""
+    """An array (..., gates, H) as (..., columns), the columns in the module's order, of blocks of
+    `lanes` units, the last block padded with zeros."""
     *lead, g, h = per_gate.shape
     blocks = -(-h // lanes)
     wide = np.zeros((*lead, g, blocks * lanes), per_gate.dtype)
@@ -119,8 +120,8 @@ def floats(layer: Layer, columns: Columns) -> list[int]:
 
 
 def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) -> Phase:
-    """The same phase, but with `em.packed` in scratch, from float32 number `start` on, where the
-    phase `packing` writes these arrays."""
+    """`phase`, but with the packed arrays (`em.packed`) in scratch, from float32 number `start` on:
+    for the phase `packing`, which writes them, and for those that read them."""
 
     sizes = [len(layer.directions) * n for n in floats(layer, columns)]
 
@@ -172,7 +173,8 @@ Block = tuple[Position, Position, int]  # direction, block, units of it that are
 
 
 def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, r: Ptr) -> None:
-    """Emit code that packs a block's weights into the arrays `w` and `r` of its direction."""
+    """Emit code that packs the weights of the block `at` into the arrays `w` and `r` of its
+    direction."""
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden, inputs = layer.gates, layer.hidden, layer.inputs
     row = d * (gates * hidden) + block * v
@@ -189,7 +191,8 @@ def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, 
 
 
 def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
-    """Emit code that packs a block's biases into the arrays `bias` and `rb` of its direction."""
+    """Emit code that packs the biases of the block `at` into the arrays `bias` and `rb` of its
+    direction."""
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden = layer.gates, layer.hidden
     given = _vector(em, layer, 3, 2 * gates, d, block)
@@ -214,14 +217,15 @@ def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
 def _vector(
     em: Emit, layer: Layer, number: int, rows: int, d: Position, block: Position
 ) -> Ptr | None:
-    """Where block number `block`, V units each, begins in the first row of direction d of input
-    `number`, (D, rows * H); None if the input is absent."""
+    """The address of block number `block`, V units each, in the first of the `rows` vectors of H
+    units that input `number` has for direction d; None if the input is absent."""
     view = em.ins[number] if number < len(em.ins) else None
     return None if view is None else view.pointer + d * (rows * layer.hidden) + block * layer.lanes
 
 
 def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int], Val]) -> None:
-    """Emit stores of `lanes` floats: `units` that `value(first, count)` loads, then zeros."""
+    """Emit stores of `lanes` floats to `to`: `units` of them, then zeros. `value(first, count)`
+    loads `count` of them from number `first` on: all `lanes`, or single ones if `units` is less."""
     if units == lanes:
         to.store(value(0, lanes))
         return

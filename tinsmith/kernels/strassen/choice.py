@@ -142,7 +142,9 @@ def choice_of(
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", numbers=True)
 def matmul_strassen(site: Site) -> list[Choice]:
-    """Matrix product by Strassen's method: seven products of half size for eight, or 49 for 64."""
+    """Matrix product by Strassen's method: seven products of half size for eight, or 49 for 64.
+
+    By a constant right operand. A choice for each of the two levels at which it can be cut."""
     w = right_matrix(site)
     k, n = w.shape
     found = shapes(site, flat_rows(site, n), w, levels=(1, 2), unit=1)

@@ -113,7 +113,8 @@ def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
 
 
 def rows(w: Work, lo: Position, hi: Position) -> None:
-    """Emit the results of row panels [lo, hi), in groups of at most `Shape.together` panels."""
+    """Emit the results of row panels [lo, hi) times the column panels of `w`, in groups of at most
+    `Shape.together` row panels."""
     s = w.shape
     if s.together == 1 or not isinstance(lo, int) or not isinstance(hi, int) or hi > s.together:
         with w.b.loop(lo, hi, s.together) as first:
@@ -181,8 +182,9 @@ class _Panel:
         return self.w.room(self.slot + Room(self.w.shape).limits)
 
     def repair(self) -> None:
-        """Emit, by the definition of the product, the results of rows that are small beside the
-        others; or of all, if one has large elements, infinities or NaN."""
+        """Emit, by the definition of the product, the results of rows that `_end` leaves out: those
+        that are small beside the panel's others; or all, if one may have large elements, infinities
+        or NaN (`limit`)."""
         w, b = self.w, self.w.b
         limit = self.limit.load()
         with b.loop(0, w.real(self.row, self.height * w.shape.side)) as i:

@@ -78,7 +78,7 @@ def right_factors(b: Grid) -> Iterator[Any]:
 
 
 def _quarters(grid: Grid) -> tuple[Grid, Grid, Grid, Grid]:
-    """The quarters 11, 12, 21 and 22 of a grid."""
+    """The quarters 11 (top left), 12 (top right), 21 and 22 of a grid."""
     half = len(grid) // 2
     top, bottom = grid[:half], grid[half:]
     return (

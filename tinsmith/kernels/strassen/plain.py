@@ -31,8 +31,8 @@ def plain(w: Work, row: Position) -> None:
 
 
 def zeros(w: Work, row: Position) -> None:
-    """Emit the results of one row of the left operand, whose elements are all 0: zeros, to which
-    the epilogue applies."""
+    """Emit the results of a row of the left operand that is all 0: zeros, to which the epilogue
+    applies."""
     _store(w, row, lambda _, __, widths: [w.b.zero(F32.x(width)) for width in widths])
 
 
@@ -76,7 +76,8 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
 
 
 def _element(w: Work, k: Val) -> Val:
-    """The offset, in elements, of element k in a row of the left operand."""
+    """The offset, in elements, of element k of a row of the left operand from the row's first
+    element: k where rows are plain, else by blocks of channels."""
     return k if w.ends.step == w.lanes else k // w.lanes * w.ends.step + k % w.lanes
 
 

@@ -136,7 +136,8 @@ class Shape:
         return products + (sums + finish) * per_vector
 
     def uneven(self, threads: int) -> float:
-        """The work of the busiest of `threads` threads divided by an equal share, at least 1."""
+        """The work of the busiest of `threads` threads divided by an equal share, at least 1: the
+        factor on `seconds` for sharing."""
         rows, columns = self.tiling.rows.count, self.tiling.columns.count
         loads = [0] * threads
         for t in range(self.cuts * self.groups):
@@ -196,7 +197,8 @@ def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 
 def _shape(
     target: Target, level: int, m: int, k: int, n: int, threads: int, most_vectors: int
 ) -> Shape:
-    """The cheapest `Shape` whose register tiles have at most `most_vectors` vectors in a row."""
+    """`shape_of`, but of shapes whose register tiles have at most `most_vectors` vectors in a
+    row."""
     side = 2**level
     tiling = choose(
         target, -(-m // side), n // side, k // side, exact=True, most_vectors=most_vectors

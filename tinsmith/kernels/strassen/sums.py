@@ -42,12 +42,13 @@ class Room:
         return self.shape.products * self.shape.apart
 
     def place(self, number: int) -> int:
-        """The offset within a slot of the tile of zeros (0), or of place 1 or 2 of the lowest
-        level."""
+        """The offset within a slot of a tile by `number`: 0 the tile of zeros, 1 and 2 places 1 and
+        2 (`form.Product`) of the lowest level."""
         return number * self.shape.tile
 
     def outer(self, number: int, quarter: int) -> int:
-        """The offset within a slot of a quarter of place 1 or 2 of the higher of two levels."""
+        """The offset within a slot of the tile for `quarter` (0 to 3) of place `number` (1 or 2) of
+        the higher of two levels."""
         return (3 + (number - 1) * 4 + quarter) * self.shape.tile
 
     @property

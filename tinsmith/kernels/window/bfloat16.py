@@ -30,7 +30,8 @@ def conv_bfloat16(site: Site) -> Choice:
 
 
 def _pack_start(bias: Array | None, cut: Cut) -> Array:
-    """What sums begin with, [group][output channel, with padding]: the bias, or 0."""
+    """The bias as what sums begin with, [cut.groups][cut.columns]: 0 in padding, and everywhere if
+    `bias` is None."""
     start = np.zeros((cut.groups, cut.columns), np.float32)
     wide = padded_bias(bias, cut.groups * cut.outputs)
     start[:, : cut.outputs] = wide.reshape(cut.groups, cut.outputs)

@@ -55,8 +55,9 @@ def conv_transposed_computed(site: Site) -> list[Choice]:
 
 
 def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
-    """The choices of `kernels` for constant weights, each with phases added that pack the weights
-    of a run. Raises Skip if weights are constant, or with all reasons if none has a choice."""
+    """The choices of `kernels` (names of rows) for constant weights, each with phases added that
+    pack the weights of a run. Raises Skip if weights are constant, if there are none or 2^31 or
+    more of them, or, with all reasons, if no kernel has a choice."""
     w = site.input(1)
     if w.const is not None:
         raise Skip("the weights are a constant")
@@ -78,8 +79,9 @@ def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
 
 
 def _packing(choice: Choice, name: str, width: int) -> Choice:
-    """`choice`, which the kernel `name` made for weights that are numbers 1, 2, ..., with phases
-    before its own that pack the weights of the run into scratch, in vectors of `width` lanes."""
+    """`choice`, which the kernel `name` made for weights that are numbers 1, 2, ..., changed for
+    weights of the run: phases before its own pack them into scratch, in vectors of `width` lanes,
+    where its own phases then read them. `choice` must use no scratch itself."""
     weights, *others = choice.packed
     numbers = weights.make().astype(np.int32)
     squares, vectors = _moves(numbers, width)
@@ -138,8 +140,8 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
 
 
 def _squares(em: Emit, width: int) -> None:
-    """Emit the phase that packs the squares of `_moves`, one a tile: its lines are loaded,
-    transposed and stored."""
+    """Emit the phase that packs the squares of `_moves`, of `width` by `width` weights: a tile is
+    one square, whose lines are loaded, transposed and stored."""
     b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
     with b.loop(em.begin, em.end) as t:
         row = (em.packed[0] + t * (width + 2)).fixed()
@@ -153,7 +155,8 @@ def _squares(em: Emit, width: int) -> None:
 
 
 def _vectors(em: Emit, width: int) -> None:
-    """Emit the phase that packs the other vectors of `_moves`, one a tile, element by element."""
+    """Emit the phase that packs the other vectors of `_moves`, of `width` lanes: a tile is one
+    vector, which is packed element by element."""
     b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
     with b.loop(em.begin, em.end) as t:
         row = (em.packed[1] + t * (width + 1)).fixed()

@@ -78,11 +78,12 @@ def contract(
     b: Builder, it: Contraction, x: Ptr, w: Ptr, start: Sequence[Val], pixels: Sequence[Val | int],
     fetch: Fetch | None = None,
 ) -> list[Val]:  # fmt: skip
-    """Emit all products of a contraction; returns the accumulators after them.
+    """Emit all products of the contraction `it`; returns the accumulators after them.
 
     x is the address of the first pixel's first input, w that of the panel's first weights; `pixels`
     are offsets from x. Accumulator `start[p * len(lanes) + o]` belongs to pixel p and vector o.
-    Loops over taps are not unrolled: LLVM would keep broadcasts alive until registers spill.
+    `fetch`: what every loop body prefetches, or None. Loops over taps are not unrolled: LLVM would
+    keep broadcasts alive until registers spill.
     """
     step, row = it.channels.step, sum(it.lanes)  # row: weights of one channel
     assert not it.words or (it.taps == HERE and step % narrow.TOGETHER == 0)
@@ -146,7 +147,9 @@ def products(
 def _seen(
     pixels: Sequence[Val | int], taps: Sequence[Tap]
 ) -> Sequence[tuple[Val | int, list[tuple[int, int]]]]:
-    """The offsets of all elements that taps read, each with the (pixel, tap) pairs that read it."""
+    """The offsets of all elements that are read by `taps` of `pixels` (which are offsets, too),
+    each with the numbers (pixel, tap) that read it. With other taps than HERE, pixels must be
+    ints."""
     if taps == HERE:
         return [(offset, [(p, 0)]) for p, offset in enumerate(pixels)]
     found: dict[int, list[tuple[int, int]]] = {}
@@ -205,6 +208,6 @@ def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
 
 
 def initial(b: Builder, bias: Ptr | None, lanes: Sequence[int]) -> list[Val]:
-    """A pixel's first accumulators, side by side, a vector of n lanes for each n of `lanes`: from
-    `bias`, which points to the first lane's, or zeros."""
+    """Emit the accumulators with which one pixel begins, a vector of n lanes for each n of `lanes`:
+    zeros if `bias` is None, else loaded one after the other from that address."""
     return [b.zero(F32.x(n)) for n in lanes] if bias is None else load_row(bias, lanes)

@@ -24,8 +24,9 @@ MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estima
 
 def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
     """The vectors of a panel of `lanes`, all as wide as the last: (16, 8), which ends in half a
-    vector, becomes (8, 8, 8). Unchanged are panels of whole vectors, those that would have more
-    than MOST_HALVES halves, and all on targets on which a half takes as long as a whole."""
+    vector, becomes (8, 8, 8), for targets that compute two halves in the time of a whole. Unchanged
+    are panels of whole vectors, those that would have more than MOST_HALVES halves, and all on
+    other targets."""
     half = lanes[-1]
     count = sum(lanes) // half
     if target.pipes > 1 or half == lanes[0] or count > MOST_HALVES:
@@ -34,8 +35,9 @@ def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
-    """The accumulators of all pixels, vectors of `lanes` for each, as vectors of `width` lanes:
-    neighbouring half vectors of a pixel are joined, an odd last one stays half."""
+    """`values`, the accumulators of all pixels, vectors of `lanes` for each, as vectors of `width`
+    lanes for stores: neighbouring half vectors of a pixel are joined, an odd last one stays
+    half."""
     if len(lanes) == 1 or lanes[0] == width:
         return values
     found: list[Val] = []
@@ -75,8 +77,8 @@ class Following:
 
 
 def following(target: Target, way: Blocked, taps: int, among: int) -> Following | None:
-    """How the tiles of a panel prefetch weights; None if a quarter of L2 holds all weights, so that
-    they need no prefetching. `among` as in `Following`."""
+    """How the tiles of a panel of `way` prefetch weights, for kernels of `taps` taps; None if a
+    quarter of L2 holds all weights, so that they need no prefetching. `among` as in `Following`."""
     lanes = sum(way.lanes)
     panel = way.stored * taps * lanes
     if 4 * panel * way.panels.total <= target.l2 // 4:

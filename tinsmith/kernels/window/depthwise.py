@@ -78,9 +78,10 @@ def conv_depthwise_bytes(site: Site) -> Choice:
 def _choice(
     conv: ConvSite, packed: Sequence[Packed], edges: Edges | None, efficiency: float
 ) -> Choice:
-    """The `Choice` of a depthwise convolution; raises Skip if some group has more than one channel.
-    `edges`: the table of what sums begin with, None for the bias. `efficiency`: share of the
-    peak."""
+    """The `Choice` of a depthwise convolution with these packed arrays: weights, then the bias or
+    the starts, if any. Raises Skip unless every group has one input and one output channel.
+    `edges`: the table of starts (`edges.py`); None: sums begin with the bias. `efficiency`: share
+    of the peak."""
     site, geo, width, blocks = conv.site, conv.geo, conv.width, conv.blocks
     if not conv.groups == geo.channels == geo.out_channels:
         raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
@@ -103,7 +104,8 @@ def _choice(
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
-    """Pack weights [C, 1, *taps] or a bias [C] as [channel block][tap][lane], flat, zero-padded."""
+    """Pack weights [C, 1, *taps] or a bias [C] as [block of `width` channels][tap][lane], flat,
+    zero-padded."""
     wide = whole_blocks(values.reshape(len(values), -1), width)
     blocks = wide.reshape(-1, width, wide.shape[1]).swapaxes(1, 2)
     return np.ascontiguousarray(blocks).reshape(-1)
@@ -115,13 +117,15 @@ def pack_floats(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def unrolled(geo: Geometry) -> bool:
-    """Whether all taps of the kernel are unrolled, so that no loop goes through them."""
+    """Whether code has all taps one after the other, without a loop: if the kernel has one plane
+    and at most UNROLLED_TAPS taps."""
     return geo.taps <= UNROLLED_TAPS and geo.kernel[0] == 1
 
 
 @cached(1024)
 def reach(outputs: int, stride: int, taps: int, dilation: int) -> int:
-    """How many different inputs along an axis `outputs` neighbouring outputs read."""
+    """How many different inputs along an axis `outputs` neighbouring outputs read, if windows have
+    `taps` taps, `dilation` apart, and begin `stride` apart."""
     return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})
 
 
@@ -169,8 +173,9 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
 
 @dataclass(frozen=True)
 class Filters:
-    """The weights of one channel block, as [tap][lane], and its bias. `held`: all weights as loaded
-    vectors if registers have room for them, else empty."""
+    """The weights of one channel block, at `weights` as [tap][lane], and where its bias lies; None
+    without one. `held`: all weights as loaded vectors if registers have room for them, else
+    empty."""
 
     weights: Ptr
     bias: Ptr | None
@@ -183,8 +188,8 @@ class Filters:
 
 
 def filters_of(em: Emit, geo: Geometry, block: Val | int, edges: Edges | None = None) -> Filters:
-    """The filters of a channel block: weights from the first packed array, bias from the last. With
-    `edges` the last array has tables of starts in place of the bias (`edges.py`)."""
+    """The `Filters` of channel block number `block`: weights from the first packed array, bias from
+    the last. With `edges` the last array has tables of starts in place of the bias (`edges.py`)."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()
     bias = bias_at(em, block, width * (edges.places if edges else 1))
@@ -195,7 +200,9 @@ def filters_of(em: Emit, geo: Geometry, block: Val | int, edges: Edges | None = 
 def emit_depthwise(
     em: Emit, geo: Geometry, blocks: int, count: int, edges: Edges | None = None
 ) -> None:
-    """Emit the kernel; its tiles are those of `each_block`."""
+    """Emit a depthwise convolution; its tiles are those of `each_block`, for `blocks` channel
+    blocks and `count` bands of each. `edges`: the table of starts (`edges.py`); None: sums begin
+    with the bias."""
     b, step, whole = em.b, image_of(em.input(0), geo).step, em.input(0).pointer.elem != F32
 
     def block_sums(block: Val | int) -> Sums:
@@ -282,7 +289,8 @@ def row_taps(
     geo: Geometry, x: Ptr, w: Ptr, gap: int, start: list[Val], across: int, width: int
 ) -> list[Val]:
     """Emit the first `across` taps of a kernel row for a row of outputs; returns their sums, added
-    to `start`. x is the address of the input, w of the weights; inputs are `gap` elements apart."""
+    to `start`, a vector for each output. x is the address of the first output's first input, w of
+    the row's weights, `width` lanes a tap; neighbouring inputs are `gap` elements apart."""
     acc, loaded = list(start), {}
     for j in range(across):
         factor = (w + j * width).load(width)

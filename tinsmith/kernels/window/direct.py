@@ -67,9 +67,9 @@ def direct(conv: ConvSite) -> Choice:
 def phases(
     threads: int, geo: Geometry, way: Blocked, order: Order, flops: float
 ) -> tuple[Phase, ...]:
-    """The phases of a direct convolution: one, or two where threads share panels and the last panel
-    is narrower than the others. Its tiles take less time; in a phase of their own they are shared
-    evenly too. No thread waits between the two."""
+    """The phases of a direct convolution of `flops` operations: one, or two where threads share
+    panels and the last panel is narrower than the others. Tiles of that panel take less time; in a
+    phase of their own they are shared evenly too. No thread waits between the two phases."""
 
     def emit(em: Emit, which: Which = "all") -> None:
         emit_direct(em, geo, way, order, which)
@@ -91,7 +91,8 @@ def rows_of(geo: Geometry) -> tuple[int, int]:
 
 
 def way_of(target: Target, geo: Geometry, groups: int = 1) -> Blocked:
-    """How a direct convolution cuts the channels of a group into blocks and panels."""
+    """How a direct convolution cuts the input channels of each of its groups into blocks, and the
+    output channels into panels."""
     blocks = channel_blocks(geo.channels // groups, block_of(target))
     depth = blocks.padded * geo.taps
     cut = panels(target, geo.out_channels // groups, *rows_of(geo), depth)

@@ -24,7 +24,8 @@ class Edges:
     top      rows of outputs before this number have a row of the table each
     last     rows of outputs from this number on likewise; all rows between share one
     rows     for each row of the table: whether each kernel row lies inside the image
-    columns  for each column of outputs, each a column of the table: the same of kernel columns
+    columns  for each column of the table, one for each column of outputs (in NO_EDGES one in all):
+             whether each kernel column lies inside the image
     """
 
     top: int
@@ -91,8 +92,9 @@ def edges_of(geo: Geometry, zero: int) -> Edges:
 def pack_start(
     w: np.ndarray, zero: int, edges: Edges, width: int, dtype: str = "float32"
 ) -> np.ndarray:
-    """The table of starts as [channel block][row][column][lane], flat: -zero times the sum of the
-    weights w [C, 1, *taps] of the taps inside the image; of all taps for NO_EDGES."""
+    """The table of starts as [block of `width` channels][row][column][lane], flat, of type `dtype`:
+    -zero times the sum of the weights w [C, 1, *taps] of the taps inside the image; of all taps for
+    NO_EDGES."""
     if edges == NO_EDGES:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:

@@ -34,7 +34,7 @@ SUMMING = 6  # instructions that add the lanes of one accumulator and place the 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_few_outputs(site: Site) -> Choice:
-    """Convolution to at most 8 channels, by vectors of input channels."""
+    """Convolution to few channels (at most 8, or half a vector), by vectors of input channels."""
     conv = dense_site(site)
     geo, outputs, width, blocks = conv.geo, conv.geo.out_channels, conv.width, conv.blocks
     if outputs > min(MOST_OUTPUTS, width // 2):
@@ -54,7 +54,8 @@ def conv_few_outputs(site: Site) -> Choice:
 
 
 def _pixels(target: Target, outputs: int) -> int:
-    """How many pixels a tile has, so that its accumulators and weights stay in registers."""
+    """How many pixels a tile has, so that an accumulator for each pixel and each of `outputs`
+    channels, and the weights, stay in registers."""
     return max(1, (20 if target.registers >= 32 else 8) // outputs)
 
 
@@ -88,7 +89,8 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 @dataclass(frozen=True)
 class Summing:
     """A `Place` that adds up the lanes of accumulators, which are vectors along input channels. It
-    collects the vectors of one pixel, one for each output; with the last it stores their sums."""
+    collects the vectors of one pixel, one for each output; with the last it stores their sums, plus
+    the bias, by `sink`."""
 
     sink: Place
     em: Emit
@@ -107,7 +109,8 @@ class Summing:
 
 
 def _summed(em: Emit, sums: list[Val], width: int) -> Val:
-    """A vector whose lane o is the sum of the lanes of sums[o], plus its bias; others are zero."""
+    """A vector of `width` lanes whose lane o is the sum of the lanes of sums[o], plus the bias of
+    output o; other lanes are zero."""
     value = em.b.zero(F32.x(width))
     for o, part in enumerate(sums):
         one = part.reduce("add")

@@ -39,8 +39,8 @@ def pool_average_plain(site: Site) -> Choice:
 
 
 def _pool(site: Site, fold: Fold, table: np.ndarray | None) -> Choice:
-    """The `Choice` of a pooling on plain data. `table`: of an average the factors, the tables of
-    `shares_of` one after the other; None for a maximum."""
+    """The `Choice` of a pooling by `fold` on plain data. `table`: the factors of an average, which
+    are the tables of `shares_of` one after the other; None for a maximum."""
     geo, _ = pool_geometry(site)
 
     def work(em: Emit, width: int) -> Sum:
@@ -68,7 +68,7 @@ def _pool(site: Site, fold: Fold, table: np.ndarray | None) -> Choice:
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_plain(site: Site) -> Choice:
-    """Convolution of few channels to few, on plain data."""
+    """Convolution of few channels to few (at most a block each), on plain data."""
     conv = conv_site(site)
     geo, widths, bias, most = conv.geo, conv.widths, conv.bias, conv.width
     if max(geo.channels, geo.out_channels) > most:
@@ -102,7 +102,8 @@ def conv_plain(site: Site) -> Choice:
 
 
 def _pack(w: np.ndarray, groups: int, panels: Pieces) -> np.ndarray:
-    """Pack weights [K, C/groups, *taps] as [group][panel][channel][tap][output], flat."""
+    """Pack weights [K, C/groups, *taps] as [group][panel][channel][tap][output], flat. `panels`:
+    the outputs of a group, cut."""
     flat = w.reshape(groups, -1, *w.shape[1:2], prod(w.shape[2:]))
     parts = np.split(flat, np.cumsum(sizes_of(panels))[:-1], axis=1)  # panels of all groups
     each = [part[g].transpose(1, 2, 0) for g in range(groups) for part in parts]

@@ -46,7 +46,7 @@ class Band:
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_first_layer(site: Site) -> Choice:
-    """Convolution of a plain image with few channels, by padded bands of rows."""
+    """Convolution of a plain image of few channels (8, or less than a block), in bands of rows."""
     conv = dense_site(site)
     geo, width = conv.geo, conv.width
     if geo.channels >= width and geo.channels > MOST_CHANNELS:
@@ -74,7 +74,8 @@ def conv_first_layer(site: Site) -> Choice:
 
 
 def _band(geo: Geometry) -> Band:
-    """Bands of a 16th of the output's rows, or fewer, so that their input fits into WORKSPACE."""
+    """Bands of a 16th of the output's rows, or of fewer, at least one, so that their input fits
+    into WORKSPACE."""
     copied = any(geo.begin) or any(geo.after)
     pitch = geo.span(2, geo.out[2])
     rows = typical(-(-geo.out[1] // 16))
@@ -162,7 +163,8 @@ def _emit_panel(
 
 
 def _ask_for_row(sink: Sink, wide: int, vectors: int) -> None:
-    """Prefetch the cache lines of `wide` results for writing: stores would wait for far ones."""
+    """Emit prefetches, for writing, of the cache lines of `wide` results in a row, of `vectors`
+    vectors each, from where `sink` stands: stores would wait for lines that are far away."""
     out = sink.em.outs[0]
     for o in range(vectors):
         for j in range(0, wide, max(1, LINE // sink.width)):

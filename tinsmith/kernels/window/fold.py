@@ -29,7 +29,7 @@ class Fold:
 
 
 def larger(kept: Val, new: Val) -> Val:
-    """The larger value, lane by lane. NaN counts as largest, as in the reference."""
+    """The larger of two values, lane by lane. NaN counts as largest, as in the reference."""
     best = (new > kept).select(new, kept)
     return new.is_nan().select(new, best)
 
@@ -49,7 +49,8 @@ def _largest_of(parts: Sequence[Part]) -> Val:
 
 
 def _by(start: float, join: Callable[[Any, Any], Any], flops: float) -> Fold:
-    """The fold that joins any two values by `join`, taps as well as columns."""
+    """The fold that joins any two values by `join`, taps as well as columns. `start` and `flops`
+    are those of `Fold`."""
     return Fold(
         start, join, flops, lambda xs: (reduce(join, xs),),
         lambda parts: reduce(join, (x for (x,) in parts)),

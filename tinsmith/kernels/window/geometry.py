@@ -47,7 +47,7 @@ class Geometry:
 
     @property
     def is_free(self) -> bool:
-        """Whether a spatial size is known only in the call."""
+        """Whether a spatial size of the input or output is known only in the call."""
         return any(isinstance(n, Size) for n in (*self.size, *self.out))
 
     @property
@@ -176,7 +176,8 @@ def pool_geometry(site: Site) -> tuple[Geometry, Window]:
 
 
 def geometry_of(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
-    """The geometry of an input of `dims` under windows. Raises Skip as `conv_geometry` does."""
+    """The geometry of an input of shape `dims` under the windows `win`, with `out_channels` output
+    channels. Raises Skip as `conv_geometry` does."""
     rank = len(win.kernel)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")
@@ -198,6 +199,6 @@ def _reach(end: Number, stride: int, span: int) -> int:
 
 
 def triple(values: Sequence[int], fill: int = 1) -> Triple:
-    """Three numbers, with `fill` for the leading axes that are missing."""
+    """Three numbers: `values`, after as many `fill` as there are leading axes missing."""
     full = (fill,) * (3 - len(values)) + tuple(values)
     return (full[0], full[1], full[2])

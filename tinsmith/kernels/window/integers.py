@@ -146,7 +146,8 @@ def _shares(
     site: Site, geo: Geometry, cut: Cut, row: Product, most: int, panels: int
 ) -> tuple[int, bool]:
     """(into how many parts, at most `most`, the output pixels of each group of an image are cut,
-    whether threads share these parts rather than the `panels` of output channels)."""
+    whether threads share these parts rather than the panels of output channels, `panels` of each
+    group)."""
     sets, lanes = geo.batch * cut.groups * panels, cut.groups * geo.taps * cut.lanes * cut.columns
     flops = 2.0 * typical(geo.batch * prod(geo.out)) * lanes * row.group / row.rate
     x, most = site.input(0), typical(most)
@@ -160,8 +161,9 @@ def _shares(
 
 
 def _known_zero(site: Site, left: Side) -> int | None:
-    """The zero point that packed elements of the input have: 0 if packing takes it off, otherwise
-    with the shift of packing added. None if only the run knows it."""
+    """The zero point that elements of the input have when they are packed as `left` says: 0 if
+    packing takes it off, otherwise its value plus the shift of packing. None if only the run knows
+    it."""
     if left.centred:
         return 0
     if left.zero is None:
@@ -277,7 +279,8 @@ class _Panel:
         return taken_off(sums, rows, lefts, self.table, plan.cut.columns)
 
     def _in_matrices(self, a: Ptr, run: Position, pixel: Position, height: int) -> None:
-        """As `tile`, on matrix registers: a loop over pixels corrects and stores the sums."""
+        """Emit the tile of `height` pixels of a run, from number `pixel` on, on matrix registers.
+        Its first window begins at `a`. A loop over pixels corrects and stores the sums."""
         em, plan, b = self.em, self.plan, self.em.b
         ways = Stretches(em, plan, a, self.weights, sum(self.widths))
         tile = matrices.Registers(b, em.workspace, height, len(self.widths))
@@ -294,8 +297,9 @@ class _Panel:
             _put(line, *place(i))
 
     def _ahead(self, pixel: Position) -> tuple[Ahead, ...]:
-        """What the tile at `pixel` prefetches: its share of the next panel of weights, if an image
-        is one run and constant weights outgrow the second-level cache. Otherwise nothing."""
+        """What the tile at `pixel` prefetches: its share of the next panel of weights, if all
+        pixels of an image are one run of several tiles (a known number) and the weights are
+        constant and outgrow the second-level cache. Otherwise nothing."""
         plan, size, tiles = self.plan, sum(self.widths), self.plan.tiling.rows.count
         far = 4 * plan.cut.groups * plan.panels > self.em.target.l2
         if not (plan.flat and plan.constant and far) or isinstance(tiles, Size) or tiles == 1:
@@ -305,7 +309,8 @@ class _Panel:
         return (Ahead(at.fixed(), size, tiles, 2),)
 
     def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
-        """Emit epilogue and stores of a tile, in a loop over pixels if the epilogue is long."""
+        """Emit epilogue and stores of the `sums` of a tile, from number `pixel` of a run on: in a
+        loop over pixels if the epilogue takes HEAVY_FLOPS or more."""
         em, place = self.em, self._places(run, pixel)
         if len(sums) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
             for i, line in enumerate(sums):
@@ -317,7 +322,8 @@ class _Panel:
             _put(load_row((buffer + i * size).fixed(), self.widths), *place(i))
 
     def _places(self, run: Position, pixel: Position) -> Callable[[Position], tuple[Sink, Spot]]:
-        """A function from a pixel's number in the tile to its place: (sink, index from there)."""
+        """A function from a pixel's number in the tile that begins with number `pixel` of a run to
+        where its results go: (sink, index (depth, height, width) from there)."""
         out, views = self.plan.geo.out, (*self.em.extras, self.em.outs[0])
         panel = Sink(self.em, self.plan.geo).at(*self.place)
         if self.plan.flat:

@@ -82,8 +82,9 @@ def conv_integer_depthwise(site: Site) -> Choice:
 
 
 def pack_taps(w: Array, width: int) -> Array:
-    """Pack int8 weights [C, 1, *taps] as [channel block][kernel row][four taps][channel], flat,
-    the four taps in the bytes of an int32. Channels and taps that do not exist are zeros."""
+    """Pack int8 weights [C, 1, *taps] as [block of `width` channels][kernel row][four
+    taps][channel], flat, the four taps in the bytes of an int32. Channels and taps that do not
+    exist are zeros."""
     across = w.shape[-1]
     rows = whole_blocks(w, width).reshape(-1, across)
     wide = np.pad(rows, [(0, 0), (0, -across % GROUP)])

@@ -8,7 +8,9 @@ multiplied as they are. Then k goes through the channels of a block, the taps of
 blocks. Otherwise the input is packed into scratch with its padding, the channels of a pixel side by
 side: a row of a window is one stretch of k.
 
-Groups whose inputs or outputs do not fill whole blocks are merged (`cut_groups`).
+Groups whose inputs or outputs do not fill whole blocks are merged (`cut_groups`). Functions that
+pack get the weights w [outputs, inputs of a group, *taps] as they were before, their zero points
+(None: there are none) and the name of a row of the table of products.
 """
 
 from __future__ import annotations
@@ -48,9 +50,10 @@ class Cut:
 
 
 def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: bool = False) -> Cut:
-    """Merge as few groups as possible into one, so that its inputs and outputs fill whole blocks;
-    if no number does, all groups. With `constant` weights, as many groups as fill one block may be
-    merged even if the last merged group then has fewer."""
+    """The groups after merging as few as possible into one, so that its inputs and outputs fill
+    whole blocks of `block` channels; if no number does, all. `row` tells how many elements a lane
+    has. With `constant` weights, groups of as many outputs as inputs are merged until they fill
+    just one block, if these are fewer; the last merged group may then lack some."""
     inputs, outputs = geo.channels // groups, geo.out_channels // groups
     together = next(
         q
@@ -232,7 +235,7 @@ def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
 
 
 def _by_group(numbers: Array, cut: Cut) -> Array:
-    """One number for each output, modulo 2^32, as int32 [group][column], 0 in padding."""
+    """`numbers`, one for each output, modulo 2^32, as int32 [group][column], 0 in padding."""
     table = np.zeros((cut.groups, cut.columns), np.uint32)
     wide = np.zeros(cut.groups * cut.outputs, np.uint32)
     wide[: len(numbers)] = numbers & 0xFFFFFFFF

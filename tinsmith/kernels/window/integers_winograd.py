@@ -133,12 +133,13 @@ def _centred(w: Array, zero: Array | None, row: Product) -> Array:
 
 
 def _fits(form: Form, zero: Array | None, row: Product, w: Array) -> bool:
-    """Whether results are right for weights w, if they are: zero points always fit."""
+    """Whether results of `form` are right for the weights w (`Packed.fits`, which is asked about
+    the array of zero points, too: w then has less than 3 dimensions, and always fits)."""
     return w.ndim < 3 or form.fits(most_of_one_sign(_centred(w, zero, row)))
 
 
 def _weight_bytes(form: Form, cut: Cut) -> int:
-    """Bytes of the transformed weights."""
+    """Bytes of the transformed weights of all points, with padding."""
     return 4 * form.points * cut.lanes * cut.columns
 
 
@@ -255,7 +256,8 @@ def pack_weights(
 
 
 def _both(lines: list[list[Val]], change: Axis) -> list[list[Val]]:
-    """Emit the transform `change` for the columns, then for the rows, of a square of `lines`."""
+    """Emit the transform `change` for the columns, then for the rows, of a square of `lines`;
+    returns the lines of the result."""
     columns = [change(list(column)) for column in zip(*lines, strict=True)]
     return [change(list(line)) for line in zip(*columns, strict=True)]
 
@@ -285,8 +287,9 @@ def _transform(em: Emit, tiles: Tiles, t: Val, to: Ptr) -> None:
 
 
 def _multiply(em: Emit, tiles: Tiles, place: Val, c: Val, band: Ptr) -> None:
-    """Emit the products of the transformed tiles at `band` and panel c of the weights, and store
-    their results. `place`: the band's number among those of all images."""
+    """Emit the products of the transformed tiles at `band` and panel c of the weights, their
+    transform to results, and the stores of these. `place`: the band's number among those of all
+    images."""
     b, plan, lanes = em.b, tiles.plan, tiles.lanes
     columns, rows = plan.tiling.columns, plan.tiling.rows
     buffer = (em.workspace.cast(I32) + tiles.sums_at).fixed()

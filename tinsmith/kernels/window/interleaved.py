@@ -124,8 +124,8 @@ class Interleaved:
 
 
 def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleaved:
-    """The sets of the fewest groups that fill whole blocks, and their panels. Raises Skip if a set
-    of more than two groups has too many outputs for one panel."""
+    """The sets of the fewest groups (1, 2, 4, ...) that fill whole blocks, and their panels. Raises
+    Skip if a set of more than two groups has too many outputs for one panel."""
     width, sides = block_of(target), 1
     while widths.inputs * sides % width or widths.outputs * sides % width:
         sides *= 2
@@ -194,7 +194,8 @@ def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
 
 def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
     """For each of `count` bands: (its first row of outputs, the row after its last one), int64.
-    Panels may cut rows into tiles in several ways (`downs`); a band has all that any gives it."""
+    Panels may cut rows into tiles in several ways (`downs`); a band has every row that one of these
+    gives it."""
     starts = [np.cumsum([0, *sizes_of(down)]) for down in downs]
     units = [(len(start) - 1) * np.arange(count + 1) // count for start in starts]
     found = np.array([start[unit] for start, unit in zip(starts, units, strict=True)])

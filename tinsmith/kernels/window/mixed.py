@@ -47,7 +47,7 @@ class Mixed(Way):
         return first // self.widths.outputs, last // self.widths.outputs + 1
 
     def alone(self, lanes: tuple[int, ...]) -> bool:
-        """Whether a panel of these lanes lies within one group, so that nothing is masked."""
+        """Whether every panel of these lanes lies within one group, so that nothing is masked."""
         return self.widths.outputs % sum(lanes) == 0
 
     @property
@@ -66,8 +66,9 @@ class Mixed(Way):
 
 @cached(512)
 def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) -> Mixed:
-    """The cheapest panels for planes of `rows` by `cols` outputs and kernels of `taps` taps. Their
-    cost is that of one tap, in vector multiply-adds."""
+    """The cheapest panels for groups of `widths`, planes of `rows` by `cols` outputs and kernels of
+    `taps` taps. `Panels.cost` is that of one tap for a plane and all input channels, in vector
+    multiply-adds."""
     width = block_of(target)
     blocks = -(-widths.groups * widths.outputs // width)
     step = next(s for s in (4, 2, 1) if widths.inputs % s == 0)
@@ -114,7 +115,9 @@ def mixed(conv: ConvSite) -> Choice:
 
 
 def pack_mixed(w: np.ndarray, plan: Mixed) -> np.ndarray:
-    """Pack weights [K, C/group, *taps] as [panel][group of the panel][tap][channel][lane], flat."""
+    """Pack weights [K, C/group, *taps] as [panel][group of the panel][tap][channel][lane], flat:
+    zeros in lanes of other groups, and for groups that a panel does not touch (each has room for
+    `most`)."""
     k, inputs = w.shape[:2]
     flat, parts = w.reshape(k, inputs, -1), []
     for start, lanes in plan.starts:

@@ -30,7 +30,8 @@ class Order:
     parts   portions into which all images, or all bands of all images, are divided; all panels are
             computed for one portion before the next
     near    True: threads share the bands of each panel; False: they share the panels
-    passes  how often the weights of a panel are read: once for each band or thread
+    passes  how often the weights of a panel are read: once for each band if portions are bands, for
+            each thread if `near`, else once
     again   bytes that are read a second time from beyond the second-level cache
     """
 
@@ -59,7 +60,8 @@ def order_of(
 def _order_of(
     site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
 ) -> Order:
-    """As `order_of`, computed with the example's numbers where sizes are free."""
+    """The `Order` that is estimated as fastest; the arguments are those of `order_of`. Where sizes
+    are free it counts with the example's numbers; `order_of` then puts the sizes back."""
     sets = geo.batch * groups * panels
     read = 4.0 * geo.batch * geo.channels * prod(geo.size)
     planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)
@@ -102,9 +104,10 @@ def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[
 
 
 def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
-    """As `portions`, for a single image: (bands, bytes that are read again). One band if the image
-    stays in the second-level cache while all panels read it, if there are so many taps that
-    arithmetic hides the reads, or if reading the weights again for every band saves too little."""
+    """As `portions`, for a single image: (bands, bytes that are read again from beyond the
+    second-level cache); for each band all panels are computed in turn. One band if the image stays
+    in that cache while all panels read it, if there are so many taps that arithmetic hides the
+    reads, or if reading the weights again for every band saves too little."""
     nbytes = input_bytes(geo)
     if geo.taps > MOST_TAPS or nbytes < KEPT * target.l2:
         return 1, 0

@@ -64,8 +64,9 @@ def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
 
 
 def copy_inside(b: Builder, reach: Reach) -> None:
-    """As `copy_rows`, but leaves elements outside the image as they are, for a space that has its
-    padding already. Kernel planes must be neighbours (no dilation in depth)."""
+    """Emit the copy of those elements of a `Reach` that lie inside the image. Others are left as
+    they are, for a space that has its padding already. Kernel planes must be neighbours (no
+    dilation in depth)."""
     geo, step, corner = reach.geo, reach.step, reach.corner
     depth, (lines, pitch) = geo.kernel[0], reach.extent
     before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
@@ -105,7 +106,8 @@ def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
 
 
 def room(elements: int) -> int:
-    """Elements of workspace for a copy: whole cache lines, and one for vectors that go beyond."""
+    """Elements of workspace for a copy of `elements` elements: these, rounded up to whole cache
+    lines, and one line into which the last vector may reach."""
     return -(-elements // LINE) * LINE + LINE
 
 
@@ -114,8 +116,8 @@ def each_vector(
 ) -> None:
     """Emit `body(index, lanes, mask)` for the vectors of a row of `count` elements. A row of at
     least one vector has whole vectors (mask None), of which the last overlaps the one before, and
-    no loop if `count` is an int and at most `unrolled` vectors. Shorter rows: as
-    `Builder.vectors`."""
+    no loop if `count` is an int and at most `unrolled` vectors. A shorter row is one masked vector,
+    or, where masks are not cheap, single elements."""
     lanes = b.target.lanes
 
     def whole() -> None:

@@ -50,9 +50,9 @@ def pick_panel(
     b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel], None],
     group: Val | int = 0, among: Which = "all",
 ) -> None:  # fmt: skip
-    """Emit `body(panel)` for panel number `which` of group number `group`. Where `which` may be a
-    wide panel or the narrower last one, this is a branch with two copies of the body; `among` can
-    tell which it is."""
+    """Emit `body(panel)` for panel number `which` of group number `group`. Where that may be a wide
+    panel or the narrower last one, this is a branch with two copies of the body; `among` "main" or
+    "tail" says that it is the one or the other."""
     vectors, lanes = len(cut.main), sum(cut.main)
     block = group * (cut.count * vectors + len(cut.tail))
     channel = group * (cut.count * lanes + sum(cut.tail))

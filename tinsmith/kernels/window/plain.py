@@ -80,7 +80,8 @@ def segments(
 
 @cached(1024)
 def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: float) -> Tile:
-    """The cheapest tile of a panel of `outputs` channels; a tap takes `slots` issue slots."""
+    """The cheapest tile of a panel of `outputs` channels, for segments as `cut`; adding one tap to
+    one accumulator takes `slots` issue slots."""
     width = 1
     while width * 2 <= min(target.lanes, cut.columns):
         width *= 2
@@ -239,7 +240,8 @@ class Segment:
         return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
 
     def rows_inside(self, em: Emit, first: Val | int, count: Val | int) -> Rows:
-        """As `rows` with a copy, for a workspace that has the padding around the image already."""
+        """Emit the copy of `count` channels of the group from number `first` on to the workspace,
+        which must have the padding around the image already; return the copy."""
         copy_inside(em.b, self._reach(em, first, count))
         return self.copied(em)
 

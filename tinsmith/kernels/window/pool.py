@@ -185,8 +185,8 @@ def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple
 
 
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
-    """The taps [low, high) of output `o` inside the input, along one axis, none if low >= high;
-    code for a bound that only the run knows."""
+    """The taps [low, high) of output `o` that lie inside the input, along one axis; none if low >=
+    high. Bounds are ints if they are known, else emitted code."""
     if isinstance(o, int):
         if not isinstance(geo.size[axis], Size):
             return _taps_inside(geo, axis, o)
@@ -206,9 +206,13 @@ def emit_pool(
     em: Emit, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None, counted: Counted,
     blocks: int, count: int,
 ) -> None:  # fmt: skip
-    """Emit a pooling (see `_pool`); its tiles are (batch, one of `count` bands of rows, one of
-    `blocks` channel blocks), the block innermost. They are taken from last to first, as the input
-    that was written last is still in the cache."""
+    """Emit a pooling by `fold`. An average multiplies sums by factors: from the tables `shares`,
+    or, if that is None, 1 / the number of taps in the ranges `counted`; a maximum has neither.
+
+    Its tiles are (batch, one of `count` bands of rows, one of `blocks` channel blocks), the block
+    innermost. They are taken from last to first, as the input that was written last is still in the
+    cache.
+    """
     b, image = em.b, image_of(em.input(0), geo)
     step, stride = image.step, image.stride
     runs = _runs(geo, shares)
@@ -369,8 +373,9 @@ def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
 
 
 def _window(b: Builder, these: Neighbours, ranges: tuple[Range, Range]) -> Carried:
-    """Emit the results of neighbouring windows, a vector for each, in loops over kernel planes and
-    rows; `ranges` are those [low, high) that lie inside the input."""
+    """Emit the results of the neighbouring windows `these`, a vector for each, in loops over kernel
+    planes and rows; `ranges` are the planes and the rows, [low, high) of either, that lie inside
+    the input."""
     geo, fold, step, wide, width = these.geo, these.fold, these.step, these.wide, these.width
     gap, across = geo.dilation, these.run.high - these.run.low
 

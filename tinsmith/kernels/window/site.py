@@ -66,8 +66,9 @@ class ConvSite:
         self, cost: float, phases: tuple[Phase, ...], packed: Sequence[Packed],
         halo: Halo | None = None, **more: Any,
     ) -> Choice:  # fmt: skip
-        """A `Choice` that reads and writes blocked layouts. `halo`: the halo of the input, None for
-        what its windows read; `more`: further fields of the `Choice`."""
+        """A `Choice` with these `phases` and `packed` arrays, and `cost` in seconds, that reads the
+        input and writes the result in blocked layouts. `halo`: the halo of the input, None for what
+        its windows read; `more`: further fields of the `Choice`."""
         layout = Layout(self.width)
         read = Layout(self.width, self.geo.halo if halo is None else halo)
         reads = self.site.reads_first(read, layout)
@@ -80,13 +81,15 @@ def conv_site(site: Site) -> ConvSite:
 
 
 def dense_site(site: Site) -> ConvSite:
-    """As `conv_site`, for kernels without groups: raises Skip if there are several."""
+    """The convolution of a Conv site, for kernels without groups. Raises Skip if there are several,
+    or weights or bias are not constant."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     return conv_site(site)
 
 
 def constants_of(site: Site, geo: Geometry) -> ConvSite:
-    """As `conv_site`, given the geometry; also of a ConvTranspose site."""
+    """The convolution of a Conv or ConvTranspose site with the geometry `geo`. Raises Skip if its
+    weights or bias are not constant."""
     bias = site.const(2, "the bias") if site.has(2) else None
     return ConvSite(site, geo, site.const(1, "the weights"), bias)

@@ -90,7 +90,8 @@ class Tiling:
 
 
 def pieces_before(cuts: Pieces, start: Val | int, size: int) -> Val | int:
-    """How many pieces precede the piece of `size` at `start`. Raises ValueError if none has it."""
+    """How many of the pieces `cuts` precede the one of `size` that begins at `start`. Raises
+    ValueError if none has that size."""
     first = before = 0
     for count, each in cuts:
         if each == size:
@@ -172,8 +173,8 @@ def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: 
 def free_tiling(
     target: Target, rows: Number, cols: Number, lanes: tuple[int, ...], depth: int
 ) -> Tiling:
-    """As `tiling`, for rows or columns that only the call tells: tiles of one row, and of as many
-    columns as are cheapest for the sizes of the example."""
+    """The cheapest tiles (see `tiling`) where only the call tells rows or columns: tiles of one
+    row, and of as many columns as are cheapest for the sizes of the example."""
     high, wide = typical(rows), typical(cols)
     best = None
     for across in range(1, min(wide, 26) + 1):
@@ -237,7 +238,8 @@ def panels(
 
 
 def unroll(channels: int) -> int:
-    """How many channels one loop body takes, so that few or none beyond `channels` are computed."""
+    """How many of `channels` input channels one loop body takes: 1 of one, else 2 to 7, so that as
+    few as possible beyond the last (zeros) are computed."""
     if channels == 1:
         return 1
     return min(range(2, 8), key=lambda u: (-(-channels // u) * u, u != UNROLL, -u))
@@ -307,7 +309,7 @@ class Sink:
 
 
 def plus(a: Val | int, b: Val | int) -> Val | int:
-    """The sum of two indices, with nothing emitted for zero."""
+    """The sum of two indices. If `a` is the int 0, it is `b` itself, with nothing emitted."""
     if isinstance(a, int) and a == 0:
         return b
     return a + b  # type: ignore[operator]

@@ -134,8 +134,8 @@ class Axes:
 
     @property
     def least(self) -> Triple:
-        """On each axis, the lowest input index that output number 0 of a phase reads; negative in
-        padding."""
+        """On each axis, the lowest input index that the first output of any phase reads; negative
+        in padding."""
         return triple([min([p.first for p in axis if p.taps], default=0) for axis in self.phases])
 
 
@@ -152,9 +152,9 @@ def axes_of(site: Site) -> Axes:
 
 
 def phases(found: Axes, exact: bool) -> Phases:
-    """The direct convolutions of which a transposed one consists, in groups that share code. With
-    `exact`, taps in the padding around the input are left out: infinite weights would give NaN
-    there."""
+    """The direct convolutions of which the transposed one with the axes `found` consists, in groups
+    that share code. With `exact`, taps in the padding around the input are left out: infinite
+    weights would give NaN there."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)
@@ -240,7 +240,8 @@ def _table(plan: Phases) -> np.ndarray:
 
 
 def _row(member: Member) -> list[int]:
-    """Where a direct convolution begins: its first output, then its first input, on three axes."""
+    """Where a direct convolution begins, six numbers: its first output (depth, height, width), then
+    its first input."""
     return [*(p.at for p in member), *(p.first for p in member)]
 
 

@@ -2,7 +2,8 @@
 
 Blocks of so few channels would be mostly padding. A tile computes some columns at neighbouring
 places (`transposed_ways` explains these words) and stores them in a buffer. From the buffer rows of
-outputs are put together, which get bias and epilogue.
+outputs are put together, which get bias and epilogue. `few` is the plan, `at` the segment of which
+a function emits code.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def _weights(flat: np.ndarray, sums: list[Terms]) -> np.ndarray:
 
 
 def _table(few: Few, number: int) -> np.ndarray:
-    """Where each column of each panel of a way begins in a row of the buffer: elements, int64."""
+    """Where each column of each panel of way number `number` begins in a row of the buffer, in
+    elements: int64, in the order of the kinds and panels."""
     numbers = [c.number for k in few.tile.kinds[number] for p in k.panels for c in p]
     return np.array(numbers, np.int64) * few.pitch
 

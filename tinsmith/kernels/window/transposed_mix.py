@@ -169,8 +169,9 @@ def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to:
 
 
 def unmix(b: Builder, few: Few, way: Way, source: Ptr) -> None:
-    """Emit the change of products into outputs, in place at `source`: [product][phase of the last
-    axis][place] becomes [place of those computed as one][phase of the last axis][place]."""
+    """Emit the change of products into outputs, in place at `source`: lines [product of F(m,
+    r)][phase of the last axis][place] become lines [which of the m places computed as one][phase of
+    the last axis][place]."""
     across, pitch = few.phases[2], few.pitch
     results = [[(i, float(v)) for i, v in enumerate(row) if v] for row in floats(way.algorithm.at)]
 

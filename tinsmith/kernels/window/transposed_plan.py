@@ -1,6 +1,7 @@
 """How transposed convolutions to few channels are cut: ways, segments and tiles, and their cost.
 
-`transposed_ways` explains places, columns and ways.
+`transposed_ways` explains places, columns and ways. Functions get the `places`, `inputs` and `ways`
+of a plan (`Few`), and segments as `cut` or `pieces`.
 """
 
 from __future__ import annotations
@@ -177,8 +178,10 @@ def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) ->
 
 @cached(256)
 def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
-    """The cheapest plan for so many threads. Raises Skip if a place has too many columns, or
-    columns have too many different taps. Precision "exact" leaves only the definition."""
+    """The cheapest plan for `threads` threads, the axes of a convolution and `groups` groups.
+    Raises Skip if a place has too many columns, or columns have too many different taps.
+    `precision` bounds the growth of errors by fewer products; "exact" leaves only the
+    definition."""
     geo = axes.geometry
     outputs = geo.out_channels // groups
     columns = outputs * prod(map(len, axes.phases))
@@ -365,7 +368,8 @@ def _widths(target: Target, pieces: Segments) -> list[int]:
 
 def _elements(kind: Kind, rows: int, across: int) -> int:
     """How many elements of one input channel a tile of `rows` by `across` places reads for one
-    panel. For each line (z, y) of inputs: `across`, plus by how much its offsets differ in x."""
+    panel of `kind`. For each line (z, y) of inputs: `across`, plus by how much the offsets in x
+    differ."""
     lines: dict[tuple[int, int], list[int]] = {}
     for (z, y, x), _ in kind.steps:
         for r in range(rows):

@@ -153,8 +153,9 @@ def _share_reads(
     target: Target, last: Level, pixels: Sequence[Val | int], lanes: Sequence[int]
 ) -> bool:
     """Whether the loop over the taps of a kernel row (`last`) should be unrolled, so that each
-    pixel is loaded once: if several taps read the same (`pixels`: offsets of a tile's), and
-    registers hold the row's weights. False if only the run knows a number."""
+    element is loaded once: if several taps read the same one (`pixels`: offsets of a tile's), and
+    registers hold the row's weights (`lanes` for each tap) beside the accumulators. False if only
+    the run knows a number."""
     if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
         return False
     places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]

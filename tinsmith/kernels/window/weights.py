@@ -1,4 +1,7 @@
-"""Packing of constant weights and biases, in the order in which tiles read them: panel by panel."""
+"""Packing of constant weights and biases, in the order in which tiles read them: panel by panel.
+
+`cut` are the panels of a group's output channels, `blocks` says how its input channels are walked.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Chooses Winograd algorithms: which fit a convolution, how each is cut into blocks of tiles, and
 what it costs.
 
-F(m, r) computes m results of r taps. U are the transformed weights, V the transformed data, M their
-products. A position is one element of the transform domain (`tiling.py` has the layouts).
+F(m, r) computes m results of r taps; `rows` is that of the vertical axis, `cols` of the horizontal
+one. U are the transformed weights, V the transformed data, M their products. A position is one
+element of the transform domain (`tiling.py` has the layouts).
 
 The transforms are bound by loads and stores: copies alone take as long. Tried without gain: other
 strides between positions of V and M, a tile's positions side by side, huge pages, and transforming
@@ -121,7 +122,8 @@ def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Biline
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
-    """The definition's multiplications for a tile, divided by those of the algorithms."""
+    """How many times fewer multiplications a tile takes by the algorithms `rows` and `cols` than by
+    the definition."""
     return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
 
 
@@ -130,8 +132,8 @@ def best_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1,
     split: bool = False, words: bool = False,
 ) -> tuple[WinogradPlan, float]:  # fmt: skip
-    """The cheapest plan of a convolution for an algorithm (`rows`, `cols`), and its seconds
-    (`cost`). `split`: products are in split precision; `words`: weights have 24 bits."""
+    """The cheapest plan of a convolution for an algorithm (`rows`, `cols`), and its estimated
+    seconds (`cost`). `split`: products are in split precision; `words`: weights have 24 bits."""
     width = block_of(target)
     blocks = channel_blocks(geo.channels, width)
     draft = WinogradPlan(
@@ -202,8 +204,8 @@ def free_plan(
 def taps_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int
 ) -> tuple[WinogradPlan, float] | None:
-    """The plan of an algorithm whose weights are kept as taps, and its seconds; None if it needs
-    more accumulators than `taps.MOST_SUMS`."""
+    """The plan of an algorithm whose weights are kept as taps, and its estimated seconds (`cost`);
+    None if it needs more accumulators than `taps.MOST_SUMS`."""
     width = block_of(target)
     plan = WinogradPlan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
@@ -218,7 +220,8 @@ def taps_plan(
 
 
 def _counts(target: Target, draft: WinogradPlan) -> set[int]:
-    """The numbers of blocks that are worth considering:
+    """The numbers of blocks that are worth considering for `draft`, a plan whose blocks are not
+    chosen yet:
 
     - one block, and one for each image, if V and M of a block then fit the caches;
     - so many that V and M of a block fill one of several shares of L2. Blocks are then whole rows

@@ -51,8 +51,8 @@ def tensors(
 
 
 def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
-    """Emit the address in `view` of a tile's first element: at (`down` * row, `right` * column) of
-    its first result; `padded`: less the padding before the image."""
+    """Emit the address in `view` of the first element of a tile, if its first result is at (y, x):
+    at (`down` * y, `right` * x), with `padded` less the padding before the image."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)

@@ -2,7 +2,8 @@
 
 A plan computes images of two dimensions. For a convolution over (depth, height, width), image n of
 the plan is one frame of results, and its channels are those of all frames that this frame reads
-(`Frames`). Tiles may extend beyond the last row and column of an image.
+(`Frames`). Tiles may extend beyond the last row and column of an image. `source` is the input
+(`Rooms.source`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
 
 
 def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
-    """The output's image, channel block and depth for image n, output block k of the plan."""
+    """(image, channel block, depth) in the output of image n and output block k of the plan."""
     frames = plan.frames
     return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
 
@@ -78,7 +79,8 @@ def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val,
 def extent_inside(
     b: Builder, plan: WinogradPlan, y: Val | int, x: Val | int
 ) -> tuple[Val | int, Val | int]:
-    """How many rows and columns of results of the tile at (y, x) lie in the image."""
+    """How many (rows, columns) of results lie in the image, of the tile whose first result is at
+    (y, x)."""
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     below = b.minimum(plan.rows.m, (plan.geo.out[1] + apart - 1 - b.index(y)) // apart)
     right = b.minimum(plan.cols.m, (plan.geo.out[2] + beside - 1 - b.index(x)) // beside)
@@ -89,8 +91,9 @@ def put_inside(
     b: Builder, plan: WinogradPlan, extent: tuple[Val | int, Val | int], out: Sink,
     result: Callable[[Val, Val], Ptr],
 ) -> None:  # fmt: skip
-    """Emit code that finishes the results of a tile that lie in the image (`extent` rows and
-    columns), and stores them by `out`, at its first. `result(row, column)`: the address of one."""
+    """Emit code that applies the epilogue to the results of a tile that lie in the image (the first
+    `extent` rows and columns), and stores them. `out` stands at the tile's first result;
+    `result(row, column)` is the address from which one is loaded."""
     below, right = extent
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     with b.loop(0, below) as i, b.loop(0, right) as j:

@@ -29,7 +29,8 @@ Put = Callable[[int, Val], None]
 
 def input_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, g0: Val, g1: Val, *tiles: Val) -> None:
     """Emit the transform of the tiles [t0, t1) of the groups [g0, g1) of channel blocks
-    (`WinogradPlan.groups`). `tiles` is (t0, t1, base), where `base` is the first tile of V."""
+    (`WinogradPlan.groups`) into V. `tiles` is (t0, t1, base): `base` is the number of the first
+    tile that V holds."""
     b, (t0, t1, base) = em.b, tiles
     source, space = rooms.source(em), rooms.space(em, plan)
     with b.loop(g0, g1) as g, _strips(em, plan, t0, t1) as (first, stop):
@@ -125,8 +126,9 @@ class Strip:
             started |= bool(squares)
 
     def _along(self, group: Sequence[int], done: Sequence[Sequence[Val]], put: Put) -> list[Val]:
-        """Emit the transform of the rows of a group along themselves: done[q][k] is column q of the
-        k-th row. Return the results that are witnesses (`outliers.py`)."""
+        """Emit the transform of the rows of a group along themselves, and its stores by `put`:
+        done[q][k] is column q of the k-th row. Return the results that are witnesses
+        (`outliers.py`)."""
         cols, seen = self.plan.cols, witnesses(self.plan.rows, self.plan.cols)
         found = []
         for k, p in enumerate(group):

@@ -79,8 +79,10 @@ def winograd_taps(site: Site) -> list[Choice]:
 
 
 def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
-    """One choice for each algorithm whose error growth `precision` allows. Raises Skip if none
-    fits. `words`: weights have 24 bits (`kernels/narrow`); `of_taps`: kept as taps (`taps.py`)."""
+    """One choice for each algorithm whose error growth `precision` allows. Raises Skip if none is
+    left, if input or output channels do not fill a block, or if weights are too small or too large
+    for the packing. `words`: weights have 24 bits (`kernels/narrow`); `of_taps`: kept as taps
+    (`taps.py`)."""
     conv = plane_site(site)
     geo, w, width, frames = conv.geo, conv.weights, conv.width, None
     if geo.channels < width or geo.out_channels < width:
@@ -199,8 +201,8 @@ Turn = Callable[[Array, WinogradPlan], Array]
 def choice(
     conv: ConvSite, plan: WinogradPlan, turn: Turn, seconds: float, rooms: Rooms | None = None
 ) -> Choice:
-    """The choice for a plan that takes `seconds`. `turn`: see `Turn`; `rooms`: by default
-    `Rooms()`."""
+    """The choice for a plan that is estimated to take `seconds`. `turn`: see `Turn`; `rooms`: where
+    its memory lies, by default `Rooms()`."""
     rooms = rooms or Rooms()
     own = 4 * plan.edge + CONFIGURATION * plan.split
     return conv.choice(
@@ -228,7 +230,8 @@ def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> t
 
 
 def _turned(pack: Turn, turn: Turn, w: Array, plan: WinogradPlan) -> Array:
-    """What `pack` makes of the weights that `turn` converts: one function for `Packed`."""
+    """The site's weights w, converted by `turn`, then packed by `pack`: one function, as `Packed`
+    wants."""
     return pack(turn(w, plan), plan)
 
 
@@ -248,14 +251,16 @@ def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
 
 
 def input_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
-    """Emit `input_stage` as a function of its own; return what emits calls of it (`stage`)."""
+    """Emit `input_stage` as a function of its own. Returns call(g0, g1, t0, t1, base), which emits
+    a call of it."""
     return stage(
         em, "inputs", "g0 g1 t0 t1 base", lambda em, *at: input_stage(em, plan, rooms, *at)
     )
 
 
 def output_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
-    """Emit `output_stage` as a function of its own; return what emits calls of it (`stage`)."""
+    """Emit `output_stage` as a function of its own. Returns call(k0, k1, t0, t1, base), which emits
+    a call of it."""
     return stage(
         em, "outputs", "k0 k1 t0 t1 base", lambda em, *at: output_stage(em, plan, rooms, *at)
     )

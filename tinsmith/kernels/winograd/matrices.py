@@ -110,9 +110,10 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
 
 @functools.lru_cache(maxsize=256)
 def with_whole_taps(axis: Bilinear) -> Bilinear:
-    """An equal algorithm whose G takes hardly any multiplication: each row of G is divided by its
-    first element that is not 0, so that plain powers of a point are left, such as 1, 2 and 4; the
-    columns of A^T are multiplied by the same numbers."""
+    """An equal algorithm for weights that are transformed in each run, whose G takes hardly any
+    multiplication: each row of G is divided by its first element that is not 0, so that plain
+    powers of a point are left, such as 1, 2 and 4; the columns of A^T are multiplied by the same
+    numbers."""
     scales = [next(v for v in row if v) for row in axis.g]
     g = tuple(tuple(v / s for v in row) for row, s in zip(axis.g, scales, strict=True))
     at = tuple(tuple(v * s for v, s in zip(row, scales, strict=True)) for row in axis.at)

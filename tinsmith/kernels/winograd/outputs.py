@@ -28,9 +28,9 @@ bound, in flops.)"""
 
 
 def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *tiles: Val) -> None:
-    """Emit code that makes the results of the tiles [t0, t1) and the output blocks [k0, k1), those
-    of outliers by `repair`, and stores them. `tiles` is (t0, t1, base): `base` is the first tile of
-    V and M."""
+    """Emit code that makes the results of the tiles [t0, t1) and the output blocks [k0, k1), with
+    bias and epilogue, and stores them; those of outliers are made by `repair`. `tiles` is (t0, t1,
+    base): `base` is the number of the first tile that V and M hold."""
     b, width, (t0, t1, base), space = em.b, plan.width, tiles, rooms.space(em, plan)
     edge, products, sizes = rooms.edge(em, plan), space + plan.m_start, Sizes(plan, space)
     again = stage(
@@ -67,7 +67,8 @@ class Tile:
 
     def finish(self) -> None:
         """Emit the epilogue and the stores of all results. A tile that extends beyond the image, or
-        has a long epilogue, is first stored to `edge`, for a loop over the results inside."""
+        has an epilogue of more than MOST_UNROLLED functions, is first stored to `edge`, for a loop
+        over the results inside."""
         b, plan, out = self.em.b, self.plan, self.plan.geo.out
         # Tiles that lie wholly in the image begin below these.
         high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation

@@ -114,8 +114,8 @@ def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
 
 
 def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], None]) -> None:
-    """Emit `unit(vectors)` for the vectors of panel `panel`, which are fewer in the last; a branch,
-    if need be."""
+    """Emit `unit(vectors)` for the number of vectors that panel number `panel` has: all have
+    `plan.vectors`, but the last perhaps fewer; with a branch where it could be either."""
     if plan.last_vectors == plan.vectors:
         unit(plan.vectors)
     elif plan.panels == 1:
@@ -127,7 +127,8 @@ def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], N
 
 
 def _following(plan: WinogradPlan, vectors: int, i: Val) -> Fetch:
-    """What loop bodies of register tile i of a unit prefetch of the next unit's weights."""
+    """What each loop body of register tile i of a unit prefetches: its share of the next unit's
+    weights. `vectors`: those of the unit's panel."""
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)

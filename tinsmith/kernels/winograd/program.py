@@ -63,7 +63,7 @@ def result_program(axis: Bilinear) -> Program:
 
 
 def program(matrix: Matrix) -> Program:
-    """The program for matrix @ inputs."""
+    """The program for matrix @ inputs, in which rows share sums as the module says."""
     inputs = len(matrix[0])
     rows = [{k: float(v) for k, v in enumerate(row) if v} for row in floats(matrix)]
     steps: list[Terms] = []

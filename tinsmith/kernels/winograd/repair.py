@@ -68,8 +68,8 @@ def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> C
 
 
 def repair(em: Emit, plan: WinogradPlan, rooms: Rooms, k: Val, n: Val, y: Val, x: Val) -> None:
-    """Emit code that computes one tile by the definition, and stores its results. Its first result
-    is at image n, output block k, row y, column x."""
+    """Emit code that computes the results of one tile in one output block by the definition, and
+    stores them. The first is at image n, output block k, row y, column x."""
     b, width, wide = em.b, plan.width, plan.cols.m
     results = plan.rows.m * wide
     source, sums = rooms.source(em), rooms.edge(em, plan)
@@ -100,8 +100,9 @@ def _copy_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) ->
 
 
 def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
-    """As `_copy_taps`, but the taps are recovered from transformed weights (`pack_inverse`), or 0
-    (`pack_present`)."""
+    """Emit code that recovers the taps of output block k and one input channel from transformed
+    weights (`pack_inverse`), or makes them 0 (`pack_present`), and stores them to `taps`:
+    [tap][lane]."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
     transformed = transformed_weights(em, plan, k, channel)

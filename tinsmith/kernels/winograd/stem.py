@@ -34,7 +34,7 @@ MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd_stem(site: Site) -> list[Choice]:
-    """Winograd convolution of a plain image with few channels at stride 2, by space to depth."""
+    """Winograd convolution of a plain image of up to 4 channels at stride 2, by space to depth."""
     conv = plane_site(site)
     geo, width = conv.geo, conv.width
     if geo.rank != 2 or geo.stride != (1, 2, 2):
@@ -93,7 +93,8 @@ def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
 
 
 def fold(w: Array, _: WinogradPlan) -> Array:
-    """Weights [K, C, r_h, r_w] for the smaller image: [K, 4 C, (r_h + 1) // 2, ...]."""
+    """The `Turn` of the smaller image: weights [K, C, r_h, r_w] become [K, 4 C, (r_h + 1) // 2,
+    (r_w + 1) // 2], with zeros for taps beyond the last."""
     outputs, channels, high, wide = w.shape
     even = np.pad(w, ((0, 0), (0, 0), (0, high % 2), (0, wide % 2)))
     parts = even.reshape(outputs, channels, -(-high // 2), 2, -(-wide // 2), 2)

@@ -168,7 +168,8 @@ class Affine:
         self._sources: dict[Value, Source | None] = {}
 
     def source(self, value: Value) -> Source | None:
-        """`source_of` the value, noted in `value_of`; None if its last dimension is not known."""
+        """The `Source` of a value (`source_of`); None if its last dimension is not known.
+        `value_of[source]` becomes the first value for which it was found."""
         if value not in self._sources:
             found = source_of(value)
             if found is not None:

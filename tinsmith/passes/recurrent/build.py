@@ -113,8 +113,9 @@ class Builder:
         return [w, r, b if np.any(b.const) else None]
 
     def _states(self, sources: Sequence[Source | None], n: Dim, hidden: int) -> Value | None:
-        """The operator's initial state [D, N, H] of those of each course (None: zeros); None if all
-        are zeros. Raises Skip if one of two is zeros and N is not known."""
+        """The operator's initial state [D, N, H], joined from `sources`, one for each course (None:
+        zeros); None if all are zeros. `n` is N, `hidden` H. Raises Skip if one of two is zeros and
+        N is not known."""
         given = [None if s is None else self._value(s) for s in sources]
         given = [None if v is None or is_zero(v) else v for v in given]
         if not any(v is not None for v in given):

@@ -52,7 +52,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Iterations:
-    """What the iterations of a Loop or Scan do.
+    """What the iterations of a Loop or Scan, `node`, do.
 
     body     a copy of the loop's body after the portable passes; captured constants are constants
     states   the states; items: the values that are stacked

@@ -153,7 +153,8 @@ class _LoopStep:
         return kept
 
     def _part(self, edit: Editor, read: Read, width: int) -> Value:
-        """One input of the step over all iterations, in ascending order of index: [T, N, width]."""
+        """What the step reads by `read` over all iterations, in ascending order of index, as a
+        value [T, N, width]. Raises Skip if the width is another, or rank or rows are not known."""
         base, axis = read.base, read.axis
         if base.shape is None:
             raise Skip(f"the rank of {base.name!r} is not known")

@@ -63,8 +63,9 @@ def attributes(cell: Cell, direction: str) -> dict[str, Any]:
 
 
 def count_rows(rows: tuple[Dim, ...]) -> Dim:
-    """The product of leading dims, as one dim: a number; the symbol itself, if it is the only dim;
-    "?rows" (a symbol) if one of several is a symbol. Skip where more than one is, or one is 0."""
+    """The product of the leading dims `rows`, as one dim: a number; the symbol itself, if it is the
+    only dim; "?rows" (a symbol) if one of several is a symbol. Raises Skip if more than one is a
+    symbol, or one is 0."""
     symbols = [d for d in rows if isinstance(d, str)]
     if len(symbols) > 1 or 0 in rows:
         raise Skip(f"the number of rows {list(rows)} is not known")

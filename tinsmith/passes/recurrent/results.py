@@ -102,8 +102,8 @@ def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
 
 
 def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
-    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y [T, 2, N, H], transposed. f_t and
-    b_t: the results of the two courses."""
+    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y [T, 2, N, H] as [T, N, 2 * H].
+    f_t and b_t: the results of the two courses at time t."""
     for first in _joins(courses[0].run.cells[0].h_out):
         one = _stack(courses[0], first)
         if one is None or not one[0]:
@@ -133,7 +133,8 @@ def _second(both: Node, first: Node) -> Node | None:
 
 
 def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
-    """stack_t(concat(f_t, b_t)) -> concat(stack_t(f_t), stack_t(b_t)), over the last axis."""
+    """stack_t(concat(f_t, b_t)) -> concat(stack_t(f_t), stack_t(b_t)), concat over the last axis,
+    stack_t over another; f_t and b_t are results of the courses at time t."""
     results = {v for course in courses for cell in course.run.cells for v in cell.h_out}
     for inner in _joins(courses[0].run.cells[0].h_out):
         for outer in _joins(inner.outputs):

@@ -19,7 +19,8 @@ class Cell:
 
     kind    "LSTM", "GRU" or "RNN"
     root    the node that computes the new state h
-    gates   affine functions, in ONNX's order; the GRU's candidate is two: its parts of x and of h
+    gates   affine functions in ONNX's order: i, o, f, g of an LSTM; z, r, n of a GRU, n as two:
+            the parts of x and of h (letters as in `cells`)
     hidden  features of the state; rows: leading dims of the gates, without ones
     h, c    the states that the step reads; h is None where any of several sources may be it
     h_out   values of the new state h, equal but for their shapes; c_out: the new state c, or None

@@ -106,9 +106,10 @@ Attempt = Callable[[Writer, Node], bool]
 
 
 def power(w: Writer, node: Node) -> bool:
-    """Write a power with a constant exponent as a Power layer, one with a constant base as an Exp
-    layer; else write nothing and return False. (ncnn's BinaryOp takes the logarithm of the base,
-    which is wrong for negative bases.)"""
+    """Write x^n, with one constant number n, as a Power layer, and b^x, with one number b other
+    than -1 (`E`), as an Exp layer; return True. Else, or if x has another rank than the result,
+    write nothing and return False. (ncnn's BinaryOp takes the logarithm of the base, which is wrong
+    for negative bases.)"""
     x, exponent = inputs_of(node)
     if (number := fewer.number_of(exponent)) is not None and x.rank == node.output.rank:
         w.layer_of("Power", node, {"power": number})
@@ -121,8 +122,8 @@ def power(w: Writer, node: Node) -> bool:
 
 
 def squared(w: Writer, node: Node) -> bool:
-    """Write x * x as one layer of x; a product with a number may need none (`fewer.factor_of_sum`).
-    Else return False, and write nothing."""
+    """Write x * x as one UnaryOp layer, or find that a product with a number needs no layer
+    (`fewer.factor_of_sum`); return True. Else write nothing and return False."""
     a, b = inputs_of(node)
     if a is not b or a in w.vectors:
         return fewer.factor_of_sum(w, node)

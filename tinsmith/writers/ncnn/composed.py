@@ -145,8 +145,8 @@ def _counted(v: Value | None, x: Value | None) -> set[Node]:
 def _region(
     w: Writer, node: Node, type: str, rois: Value | None, taken: set[Node], **given: Any
 ) -> None:
-    """Claim a pooling of regions as a layer `type` with parameters `given`. `taken`: the nodes from
-    `_counted`."""
+    """Claim a pooling of regions as a layer `type` with parameters `given`. `rois`: the value with
+    four edges of each region; `taken`: nodes that the layer replaces, too."""
     edges = None if rois is None or not rois.shape else rois.shape[-1]
     need(edges == 4, "its regions have no four edges")
     w.dims(rois)

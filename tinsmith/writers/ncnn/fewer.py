@@ -20,8 +20,10 @@ def number_of(v: Any) -> float | None:
 
 
 def flat_for_all(w: Writer, node: Node) -> bool:
-    """Whether a reshape of x needs no layer, as all its readers can read x itself: InnerProduct
-    layers, which flatten images, or arithmetic of images with a number for each channel."""
+    """Whether a reshape x -> y needs no layer, as all readers of y can read x itself: x is an
+    image, y a matrix [N, K], and they become InnerProduct layers, which flatten; or x is [N, C], y
+    an image of one pixel, and `_takes_vector` is true of them. False if y is an output of the
+    graph, or unread."""
     x, y = inputs_of(node)[0], node.output
     if x in w.vectors or y in w.graph.outputs or not y.uses:
         return False
@@ -31,7 +33,7 @@ def flat_for_all(w: Writer, node: Node) -> bool:
 
 
 def _flattens(user: Node, y: Value) -> bool:
-    """Whether `user` becomes an InnerProduct layer of y."""
+    """Whether `user` becomes an InnerProduct layer of y: a MatMul of y by a constant matrix."""
     if user.op.name != "MatMul" or user.inputs[0] is not y or user.inputs[1] is y:
         return False
     right = user.inputs[1]
@@ -72,8 +74,9 @@ def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
 
 
 def factor_of_sum(w: Writer, node: Node) -> bool:
-    """Whether a product with a number needs no layer, as only a sum of two values of one shape
-    reads it. If so, `w.factors` gets the number, and the sum's Eltwise layer multiplies by it."""
+    """Whether a product x * number needs no layer, as only a sum of two computed values of the
+    shape of x reads it. If so, the product gets the blob of x, and `w.factors` the number, by which
+    the sum's Eltwise layer multiplies (`weighted_sum`)."""
     a, b = inputs_of(node)
     x, factor = (a, number_of(b)) if number_of(b) is not None else (b, number_of(a))
     user = w.only_user(node.output, "Add")
@@ -147,9 +150,9 @@ def _of_channels(node: Node) -> tuple[Value, Any] | None:
 
 
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
-    """Whether a padding by `widths` (before, after each axis) needs no layer, as only a MaxPool
-    reads it and its value is the least number, which never is a maximum. If so, `w.edges` gets the
-    widths, and the pooling pads the input."""
+    """Whether a padding needs no layer, as only a MaxPool reads it and it fills with the least
+    number, which never is a maximum. If so, `w.edges` gets its widths, which the pooling adds to
+    its own. `widths`: [before each axis, after each axis]."""
     x, _, filler, _ = inputs_of(node)
     value = number_of(filler)
     pool = w.only_user(node.output, "MaxPool")

@@ -97,8 +97,8 @@ class Writer:
         return layers
 
     def claim(self) -> list[set[Node]]:
-        """Find all nodes that are one layer with others (`claims`). Return the nodes of each such
-        layer."""
+        """Find all nodes that are one layer with others, by the functions of `claims`. Return the
+        set of nodes of each such layer."""
         groups: list[set[Node]] = []
         for node in self.graph.nodes:
             find = claims.get(node.op.name)
@@ -115,8 +115,9 @@ class Writer:
         self, node: Node, taken: Iterable[Node], type: str, values: Iterable[Any],
         outputs: list[Value], given: dict[str, Any], name: str = "", **weights: Array,
     ) -> None:  # fmt: skip
-        """Claim a node and those in `taken` as one layer that reads `values` and gives `outputs`.
-        The layer's name is the node's by default."""
+        """Claim a node and those in `taken` as one layer that reads `values` and gives `outputs`;
+        `type`, `given` and `weights` are as in `layer`. The layer's name is the node's by
+        default."""
         self.taken.update(taken)
         self.claimed[node] = lambda: self.layer(
             type, name or node.name, [self.blob(v) for v in values], outputs, given, **weights
@@ -126,7 +127,8 @@ class Writer:
 
     def dims(self, v: Any) -> tuple[Any, ...]:
         """Return the sizes of a value without the batch, its first axis; (1,) if that is all.
-        Raises Inexpressible if it has no batch, or too many axes."""
+        Raises Inexpressible if the first axis of a computed value is neither 1 nor the batch of the
+        inputs, the rank is not known or 0, or there are more than 5 axes."""
         need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
         need(
             v.const is not None or v.shape[0] in (self.batch, 1),
@@ -176,12 +178,12 @@ class Writer:
     def layer_of(
         self, type: str, node: Node, given: dict[str, Any] | None = None, **weights: Array
     ) -> None:
-        """Add a layer that reads the first input of a node and gives its output."""
+        """Add a layer (see `layer`) that reads the first input of a node and gives its output."""
         self.layer(type, node.name, [self.blob(node.inputs[0])], [node.output], given, **weights)
 
     def layer_of_all(self, type: str, node: Node, given: dict[str, Any]) -> None:
-        """Add a layer that reads all inputs of a node and gives its output. Raises Inexpressible if
-        one is absent."""
+        """Add a layer (see `layer`) that reads all inputs of a node and gives its output. Raises
+        Inexpressible if one is absent."""
         inputs = [present(v, f"{type} needs all of its inputs") for v in inputs_of(node)]
         self.layer(type, node.name, [self.blob(v) for v in inputs], [node.output], given)
 

@@ -96,8 +96,9 @@ def _has(schema: Any, wanted: Wanted) -> bool:
 
 class Scope:
     """The state of writing one graph, the model's or a nested one: the names of its values, and the
-    NodeProtos so far. `above`: the scope around it, if nested; `captured`: names there of values it
-    reads. `said`: name -> declared type (see `_follow_checks`)."""
+    NodeProtos so far. `above`: the scope around it, if nested; `captured`: input that stands for a
+    captured value -> the value's name in `above`. `said`: name -> declared type (see
+    `_follow_checks`)."""
 
     def __init__(
         self, writing: Writing, graph: Graph, above: Scope | None = None,
@@ -114,8 +115,10 @@ class Scope:
         self._follow_checks()
 
     def _follow_checks(self) -> None:
-        """Put the types of checks of sizes (`Declared`) into `said` instead of nodes: a value that
-        a check reads gets the name of the check's output, unless it has one or other readers."""
+        """Put the types that `Declared` nodes, checks of sizes, declare into `said`, by the names
+        of their outputs. The input of such a node gets the same name, so that no node is written
+        (`expanded.declared`), if only the check reads it, a node computes it, and it is no input or
+        output of the graph."""
         for node in self.graph.nodes:
             if node.op.name != "Declared":
                 continue

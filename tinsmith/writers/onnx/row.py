@@ -60,8 +60,9 @@ class Row:
         **attrs: Any,
     ) -> str:  # fmt: skip
         """Add an ONNX node of the operator `type`, and return the name of its first output.
-        `gives`: the names of its outputs, by default one new name. Attributes that are None are
-        left out, and None at the end of inputs. Raises Inexpressible."""
+        `gives`: the names of its outputs, by default one new name. Attributes (`attrs`) that are
+        None are left out, and None at the end of inputs; a Graph is written as a GraphProto. Raises
+        Inexpressible."""
         from onnx import NodeProto
 
         names = [self.scope.operand(v, self.node.name) for v in inputs]

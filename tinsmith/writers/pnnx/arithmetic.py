@@ -52,8 +52,9 @@ def formula(w: Export, node: Node) -> None:
 
 
 def by_row(w: Export, node: Node) -> None:
-    """Write a node by the first row of ROWS for its operator whose fixed attributes are the node's,
-    and which has parameters for all others but defaults. Raises Inexpressible if there is none."""
+    """Write a node by the first row of ROWS for its operator that can express all its attributes:
+    those without a parameter in the row have the row's values, those that are not in the row the
+    operator's defaults. Raises Inexpressible if there is none."""
     usual = OPS[node.op.name].attrs
     values = {name: node.attrs.get(name, default) for name, default in usual.items()}
     for op, types, attrs in ROWS:

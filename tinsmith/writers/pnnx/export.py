@@ -82,8 +82,8 @@ class Export:
         weights: Mapping[str, Any] = {},
     ) -> Operator:  # fmt: skip
         """Add an operator and return it. `inputs` are its operands: a list, or name of a parameter
-        -> operand (None: not given). `weights`: name -> a constant, or None. Raises Inexpressible
-        for a weight that is not constant."""
+        -> operand (None: not given). `params`: its other parameters. `weights`: name -> a constant,
+        or None. Raises Inexpressible for a weight that is not constant."""
         named = isinstance(inputs, Mapping)
         given = {k: v for k, v in inputs.items() if v is not None} if named else {}
         values = [*given.values()] if named else [*inputs]
