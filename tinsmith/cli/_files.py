@@ -47,8 +47,9 @@ class Writing:
     dims: tuple[str, ...]
 
     def load(self) -> Graph:
-        """Read the graph of `model`, or the part of it that `outputs` and `cut` name. Raises
-        GraphError, UnknownName, FileNameError, ModelFileError."""
+        """Read the graph of `model`, or the part of it that `outputs` and `cut` name, and check
+        that `out` can be written. Raises what `tinsmith.load` raises; GraphError, UnknownName for
+        the part; FileNameError, ModelFileError for `out`."""
         import tinsmith as ts
         from tinsmith.compiler.write import part_of
         from tinsmith.writers.registry import check_out, files_at

@@ -49,7 +49,8 @@ FUNCTIONS: dict[str, Function] = {}
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """The element kind of values of a dtype in registers: bool is "i1", others as in memory."""
+    """The element kind of values of a dtype in registers: bool is "i1", others as in memory.
+    Raises CodegenError as `from_dtype` does."""
     return "i1" if dtype == np.bool_ else from_dtype(dtype).kind
 
 

@@ -228,8 +228,9 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
     With `code`, the file also gets a Net's programs (machine code, packed weights) of the last 16
-    signatures. Only `compile(path, trust=True)` uses them, on a machine of the same kind. The path
-    must end in `.tin`. Raises FileNameError, OptionError, ModelFileError."""
+    signatures. Only `compile(path, trust=True)` uses them, on a machine of the same kind. Raises
+    FileNameError unless the path ends in `.tin`, OptionError for arguments of other types, and
+    ModelFileError if the file cannot be written, or if there is no code to save, as in a Graph."""
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
     from tinsmith.graph import Graph

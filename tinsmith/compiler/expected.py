@@ -69,9 +69,10 @@ def _held(value: Any) -> Any:
 
 def wanted_of(expected: Mapping[str, Any], source: str, got: Mapping[str, Any]) -> dict[str, Any]:
     """Return name -> expected value for those outputs, and parts of outputs ("y[0,5]"), that
-    `expected` names; .csv files are read. `got`: the computed outputs. Raises InputNameError if
-    `expected` names none, or a file for another name; InputTypeError, InputShapeError,
-    ModelFileError."""
+    `expected` names; .csv files are read. `got`: the computed outputs. Arrays under other names are
+    ignored. Raises InputNameError if no output is named, for a file under another name, and for
+    `ONLY` if there are several outputs; InputShapeError for a part that an output does not have;
+    InputTypeError, InputShapeError, ModelFileError for a .csv file that is bad or does not fit."""
     if list(expected) == [ONLY]:
         if len(got) != 1:
             names = ", ".join(got)

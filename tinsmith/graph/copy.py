@@ -149,9 +149,9 @@ class Copier:
 
 
 class _Typing:
-    """Infers the output types of nodes in one copy, once for each equivalence class and input
-    types. `kind` gives the number of a node's class, `sizes` the numbers that symbols of the
-    graph's inputs have in the copy."""
+    """Infers the output types of nodes in one copy: static types once for each equivalence class
+    and input types, others for each node, whose unknown sizes are its own. `kind` gives the number
+    of a node's class, `sizes` the numbers that symbols of the graph's inputs have in the copy."""
 
     def __init__(self, kind: Callable[[Node], int], sizes: Mapping[Dim, Dim]) -> None:
         self.kind, self.sizes = kind, sizes

@@ -139,9 +139,9 @@ def lines(
     at: Ptr, count: int, row: int, widths: Sequence[int], unit: float = 1.0
 ) -> Iterator[list[Val]]:
     """Emit code that unpacks `count` rows of weights (a multiple of 4), whose words begin at `at`,
-    a row of words every `row` elements. Yields, for each row of weights in order, vectors of
-    `widths` columns side by side: words, as 32-bit integers, times `unit`. With UNIT these are the
-    weights divided by their columns' powers."""
+    a row of words every `row` elements. Yields each row of weights in order, as float32 vectors of
+    `widths` columns side by side: q * 256 * `unit`, where q is a weight's 24-bit integer. With
+    UNIT that is the weight divided by its column's power."""
     at = at.cast(I32)
     for first in range(0, words(count), WORDS):
         own = []

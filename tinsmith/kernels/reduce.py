@@ -244,7 +244,8 @@ def plan_of(site: Site) -> Plan:
 
 
 def outer_offset(plan: Plan, flat: Position) -> Position:
-    """The offset in the input, in elements, of place number `flat` over `plan.outer`."""
+    """The offset in the input, in elements, of place number `flat` over the runs `plan.outer`, of
+    which the last goes fastest."""
     offset: Position = 0
     for k, digit in digits(flat, [(r.extent, k) for k, r in enumerate(plan.outer)]):
         offset = digit * plan.outer[k].stride + offset

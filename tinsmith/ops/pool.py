@@ -69,7 +69,8 @@ def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) 
 def pool_type(
     x: Value, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool
 ) -> Type:
-    """The output type of a pooling of x. Raises TypeRuleError where the attributes do not fit x."""
+    """The output type of a pooling of x; new symbols for all dims, by the rank of `kernel`, if the
+    rank of x is unknown. Raises TypeRuleError where the attributes do not fit x."""
     if x.shape is None:
         return Type(x.dtype, tuple(fresh() for _ in range(len(kernel) + 2)))
     need_axes(x, 3, "x, [N,C,*spatial],")

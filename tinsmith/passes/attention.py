@@ -238,8 +238,8 @@ def _leads_to_product(value: Value) -> bool:
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
     """`term` * `scale`, which is added to scores of this `shape` [..., queries, keys], as
     RowAttention reads it: a value [slabs, queries or 1, keys or 1] of several matrices (slabs), and
-    a vector that tells for each item the index of the slab that is added to its scores. Raises Skip
-    if the scale is not 1 and `term` no constant."""
+    a vector that tells for each item the index of the slab that is added to its scores; for free
+    sizes as `free_term`. Raises Skip if the scale is not 1 and `term` no constant."""
     array = term.const
     if scale != 1:
         if array is None:

@@ -173,10 +173,10 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
     """(numbers, scales) of the weights v [directions, outputs, inputs] of a recurrent layer, if a
-    Cast or a DequantizeLinear makes them from a constant of 16 or 8 bits: its numbers, less zero
-    points, and a scale [directions, outputs] for each output. None for other values, and for fewer
-    than LARGE_LAYER elements, unless the layer multiplies `rounded` data, which takes no other
-    weights."""
+    Cast or a DequantizeLinear makes them from a constant of halves or bytes: the constant, less
+    zero points, and a scale [directions, outputs] for each output (1 for halves). None for other
+    values, and for fewer than LARGE_LAYER elements unless `rounded`: kernels of layers that round
+    their inputs and states to bytes take no float32 weights."""
     node = v.producer
     if node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None

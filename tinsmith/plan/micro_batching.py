@@ -52,7 +52,7 @@ def choose_micro_batches(
     """The runs of nodes that the cost model expects to be faster in micro-batches of one image.
     `fresh` makes an empty placement for a number of threads. The list is empty if the batch is a
     free size or has fewer images than there are threads (or than 2), or if no node's tensors are
-    too large for L2."""
+    larger than L2's share KEPT."""
     micro_batches = batch_of(graph)
     if isinstance(micro_batches, Size):
         return []

@@ -83,9 +83,10 @@ def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
 
 
 def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None) -> Part | None:
-    """`part_of` for operators whose second input is the shape of the output, such as Reshape: the
-    shape of one part takes its place. `part` is what `part_of` found without this rule. None if
-    `part` is None, or the first input is not `cut`."""
+    """`part_of` for operators whose second input is the shape of the output, such as Reshape: a
+    Part with the shape of one part of the output as that input, [1, 12] of [8, 12]. It replaces
+    `part`, which `part_of` found without this rule. None if `part` is None, or the first input is
+    not `cut`."""
     if part is None or not cut[0]:
         return None
     first, *rest = node.output.dims

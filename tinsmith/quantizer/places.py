@@ -63,8 +63,8 @@ def targets(
 
 
 def data_of(node: Node) -> list[Value]:
-    """Return the computed values that a node multiplies, by constant weights or by each other; []
-    for recurrent layers."""
+    """Return the values that a node to quantise (`targets`) multiplies: its data if it has constant
+    weights ([x] for Conv(x, w), [] for recurrent layers), else the two factors of a product."""
     found = weighted(node)
     places = found.data if found is not None else (0, 1)
     return [v for i in places if (v := node.inputs[i]) is not None]

@@ -41,8 +41,8 @@ def _operator(name: str) -> tuple[Operator, Operator]:
 
 class Pattern:
     """A condition on a value, with names for parts of it: a small tree, whose `args` are the
-    patterns directly inside. Python's operators make larger patterns: `a + b` is an Add of both,
-    `a | b` matches what either does."""
+    patterns directly inside. Python's operators make larger patterns of a and b, which are then the
+    `args`: `a + b` is an Add of both, `a | b` matches what either does."""
 
     args: tuple[Pattern, ...] = ()
 

@@ -234,14 +234,14 @@ class Trace:
 
 
 class RuleSet:
-    """Rules that run together to a fixed point; earlier rules are tried first.
+    """Rules that run together to a fixed point; at a node, earlier rules are tried first.
 
     summary    what they do, in one line
     halves     whether rules with a tolerance apply to results in float16 and bfloat16. False for
                rules that compute new weights: these are more exact once float32 is computed instead
     tolerance  that of rules which state none
-    backwards  whether nodes are tried from the last to the first, where a match takes up what would
-               match above it
+    backwards  whether nodes are tried from the last to the first, so that of matches that lie one
+               within the other the largest fires
     """
 
     def __init__(

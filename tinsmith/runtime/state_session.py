@@ -151,8 +151,9 @@ class StateSession(OfThisProcess):
 
     @property
     def states(self) -> dict[str, Array]:
-        """Copies of the states that the next run takes, by the names of their inputs. Before the
-        first run: those given to `reset`."""
+        """Copies of the states that the next run takes, by the names of their inputs; without those
+        that begin as zeros, as neither `reset` nor a run since has set them. After a run that
+        failed while it was overwriting states, these may be partly overwritten."""
         return {name: held.view.copy() for name, held in self._states.items()}
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:

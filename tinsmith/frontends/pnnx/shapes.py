@@ -94,7 +94,7 @@ def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
 
 @operator("torch.squeeze", "Tensor.squeeze")
 def squeeze(node: PnnxNode, input: Value, *, dim: Any = None) -> Value:
-    """Import squeeze: of the axes `dim` (None: all) only those of size 1 are dropped."""
+    """Import squeeze: drop those of the axes `dim` (None: all) that are known to have size 1."""
     axes = range(node.rank(input)) if dim is None else [node.axis(input, d) for d in each_size(dim)]
     ones = [a for a in axes if input.shape is not None and input.shape[a] == 1]
     return node.emit("Squeeze", input, node.ints(*ones)) if ones else input

@@ -136,7 +136,8 @@ def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> 
 
 
 def _vector(plan: AmxPlan, to: Ptr, number: Position) -> Ptr:
-    """Where vector `number` of 16 outputs begins in the operand packed at `to`."""
+    """Where the first register of vector `number` of 16 outputs lies in the operand packed at `to`:
+    registers of the two vectors of a panel alternate."""
     panel, n = number // 2, number % 2
     return (to.cast(U8) + panel * plan.panel_bytes + n * REGISTER).fixed()
 

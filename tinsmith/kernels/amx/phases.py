@@ -211,7 +211,7 @@ class Work:
 
     def _finish(self, em: Emit) -> Stage:
         """Emit and return the stage that finishes (epilogue, stores) the results that `Note` says
-        are not finished, if there are any, and notes that they are."""
+        are not finished, if there are any, and notes that none are left."""
 
         def body(em: Emit) -> None:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)

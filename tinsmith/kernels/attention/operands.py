@@ -87,7 +87,7 @@ class Extents:
     value_width: int
 
     def typical(self) -> Extents:
-        """The same extents with the example's numbers for sizes that only a call tells."""
+        """The same extents, with the numbers of the example call in place of free sizes."""
         return Extents(*(typical(getattr(self, name)) for name in self.__annotations__))
 
     @property

@@ -148,8 +148,8 @@ class Blocks:
         return self.full * self.rows(self.size) + (self.rows(self.rest) if self.rest else 0)
 
     def weight(self, raw: Val, power: float, scale: Val, zero: Val | None) -> Val:
-        """Weights from raw ones: (raw / power - zero point) * scale. `zero` is the vector of zero
-        points if blocks have their own. Only the last product rounds."""
+        """Weights from raw ones: (raw / power - zero point) * scale. `zero`: the vector of zero
+        points, plus the code's bias, if blocks have their own. Only the last product rounds."""
         x = raw if power == 1 else raw * (1 / power)
         if zero is not None:
             x = x - zero

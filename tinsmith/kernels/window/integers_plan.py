@@ -191,9 +191,9 @@ class Plan:
 
 
 def _merged(w: Array, zero: Array | None, cut: Cut) -> tuple[Array, Array]:
-    """Return weights [group][output][input][tap] after merging groups, and their zero points
-    [group][output]. Weights between channels of different groups are the zero point, which
-    contributes nothing; those of outputs that do not exist are what `elements` makes 0."""
+    """Return weights [group][output][input][tap] of the merged groups of `cut`, and their zero
+    points [group][output]. Weights between channels of different old groups are the zero point,
+    which contributes nothing; outputs that the last group lacks get what `elements` makes 0."""
     outputs, own, *kernel = w.shape
     merged = cut.inputs // own
     zeros = np.full((cut.groups * cut.outputs, 1, 1), 128 * (w.dtype.kind == "u"), w.dtype)

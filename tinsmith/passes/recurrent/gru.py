@@ -177,9 +177,10 @@ def _reset(
 def _inner(
     step: TimeStep, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
 ) -> Form:
-    """The affine function B(h) of a candidate that holds sigmoid(r) * B(h), r being the reset gate.
-    `other` is what the gate multiplies (None: the constant that is the scale of `pieces`), `pieces`
-    are those of that product in the candidate, whose form is `like`. Raises Skip for all else."""
+    """The form of B(h) in the candidate tanh(A(x) + sigmoid(r) * B(h)), r being the reset gate.
+    `like` is the form of tanh's argument, `pieces` those of its term sigmoid(r) * B(h). `other` is
+    the value B(h); None: B(h) is a constant, the scale of `pieces`. Raises Skip for all else, such
+    as a product that enters the argument scaled, or with its features in another order."""
     every = np.arange(like.features[0])
     if len(pieces) != 1 or not np.array_equal(pieces[0].columns.reshape(-1), every):
         raise Skip("the reset product is reordered")

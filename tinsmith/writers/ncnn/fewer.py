@@ -170,8 +170,8 @@ def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
 
 
 def coefficient(w: Writer, y: Value) -> tuple[Value, dict[str, Any]]:
-    """If only a product with a number reads the result y of a reduction, mark it as taken, and
-    return (its result, {"coeff": number}, a parameter of the Reduction layer). Else (y, {})."""
+    """If only a product with a number reads y, a reduction's result, mark the product as taken, and
+    return (the product's result, {"coeff": number}, a parameter of Reduction). Else (y, {})."""
     user = w.only_user(y, "Mul")
     if user is None:
         return y, {}

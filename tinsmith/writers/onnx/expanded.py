@@ -83,8 +83,8 @@ def space_to_depth(r: Row) -> None:
 
 @row("Declared")
 def declared(r: Row) -> None:
-    """Write an Identity for a Declared node if its input and output have different names, else
-    nothing: `Scope.said` has the type that it declares."""
+    """Write an Identity for a Declared node, a check of sizes, if its input and output have
+    different names, else nothing. The output's declared type is written anyway (`Scope.said`)."""
     x, y = r.node.operand(0), r.node.output
     if r.scope.name(x) != r.scope.name(y):
         r.end("Identity", x)
