@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels
+from tests.kernels.harness import LEVELS, check, levels, one_node, site_of
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS
+from tinsmith.kernels.build import build_phase
+from tinsmith.kernels.layout import spec_of
 
 rng = np.random.default_rng(0)
 
@@ -104,3 +108,16 @@ CASES = [
 def test_copies_equal_the_reference(case: int, target: str) -> None:
     op, kernel, arrays, attrs, consts = CASES[case]
     check(op, arrays, attrs, kernel=kernel, target=target, consts=consts, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("target", LEVELS)
+def test_the_code_of_a_transpose_does_not_grow_with_the_matrix(target: str, dtype: str) -> None:
+    def lines(size: int) -> int:
+        node = one_node("Transpose", (r(size, size, dtype=dtype),), {"perm": (1, 0)})
+        site = site_of(node, level(target))
+        choice = KERNELS["transpose_strided"].offer(site)[0]
+        spec = spec_of(np.dtype(dtype), (size, size), choice.reads[0])
+        return build_phase(site, choice, 0, [spec], [spec], []).text.count("\n")
+
+    assert lines(99) <= 1.2 * lines(33)

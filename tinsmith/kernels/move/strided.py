@@ -106,8 +106,8 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr) -> None:
 
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
     """Emit y[c][r] = x[r][c] for all indices c of `columns`, along which x is contiguous, and r of
-    `rows`, along which y is: in squares that fit in registers (`_squares`); but where these have
-    less than 8 rows, packed groups of few elements by shuffles (`_interleave`). Element by element
+    `rows`, along which y is: in squares that fit in registers (`_squares`); but where x or y
+    has fewer than 8 rows, packed groups of few elements by shuffles (`_interleave`). Element by element
     (`_singles`) on targets without vectors, and where a free size turns out too small for
     squares."""
     widest = min(lanes_of(b.target, x.elem.nbytes), 8 if b.target.registers < 32 else 16)
@@ -123,8 +123,8 @@ def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
         )
         return
     side = 1 << (min(widest, rows.extent, columns.extent).bit_length() - 1)
-    most = max(rows.extent, columns.extent)
-    if side < 8 and most >= widest > 1 and _is_packed(columns, rows):
+    least, most = sorted((rows.extent, columns.extent))
+    if least < 8 and most >= widest > 1 and _is_packed(columns, rows):
         _interleave(b, columns, rows, x, y, widest)
     elif side > 1:
         _squares(b, columns, rows, x, y, side)
