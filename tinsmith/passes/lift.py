@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import reshaped, shape_of, target_of
+from tinsmith.passes.lower_quant import FLOAT32
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
 from tinsmith.sizes import same
@@ -73,6 +74,26 @@ def lift_activation(x: Value, f: Node) -> Value:
     need_anchor(x, moves=True)
     assert f.inputs[0] is not None and f.inputs[0].producer is not None
     return with_(f.inputs[0].producer, x=OPS[f.op.name](x, **f.attrs))
+
+
+@rules.rule(
+    p.trait("rescales")(p.Reshape("x", ...).named("r") | p.Transpose("x").named("t"), ...).named(
+        "f"
+    ),
+    x=lambda graph, _: of_anchor((6, 4))(graph, FLOAT32),
+    r={"#1": np.array([2, 3, 5])},
+    t={"perm": (1, 0)},
+    f={"#1": np.array(0.3, np.float32), "to": "uint8"},
+)
+def lift_rescaling(x: Value, f: Node) -> Value:
+    """f(reshape(x), k, ...) -> reshape(f(x, k, ...)), and the same for transpose, where f rescales
+    or requantises by single numbers, and an anchor makes x."""
+    need_anchor(x, moves=True)
+    moved, *terms = f.inputs
+    if any(v is not None and (v.const is None or v.const.size > 1) for v in terms):
+        raise Skip("it has a factor or a term for each place")
+    assert moved is not None and moved.producer is not None
+    return with_(moved.producer, x=OPS[f.op.name](x, *terms, **f.attrs))
 
 
 @rules.rule(

@@ -107,8 +107,8 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr) -> None:
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
     """Emit y[c][r] = x[r][c] for all indices c of `columns`, along which x is contiguous, and r of
     `rows`, along which y is: in squares that fit in registers (`_squares`); but where x or y
-    has fewer than 8 rows, packed groups of few elements by shuffles (`_interleave`). Element by element
-    (`_singles`) on targets without vectors, and where a free size turns out too small for
+    has fewer than 8 rows, packed groups of few elements by shuffles (`_interleave`). Element by
+    element (`_singles`) on targets without vectors, and where a free size turns out too small for
     squares."""
     widest = min(lanes_of(b.target, x.elem.nbytes), 8 if b.target.registers < 32 else 16)
     free = [e for e in (rows.extent, columns.extent) if isinstance(e, Size)]
