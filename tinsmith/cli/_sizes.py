@@ -86,7 +86,7 @@ def _refuse(why: str) -> NoReturn:
 
 def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
     """Parse the values of --input-shape: ("x=1,3,h,w",) gives {"x": (1, 3, "h", "w")}; None if
-    there are none."""
+    there are none. Raises click.BadParameter for other texts, and for a name given twice."""
     found: dict[str, tuple[int | str, ...]] = {}
     for text in texts:
         name, equals, sizes = text.rpartition("=")

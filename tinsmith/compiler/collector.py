@@ -39,8 +39,9 @@ def still(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _age() -> None:
-    """Once in a process: move all objects into the collector's oldest generation, so that it does
-    not go through the new graph as soon as it is on."""
+    """On the first call in a process, move all objects into the collector's oldest generation: else
+    it would search what the first compilation made, where garbage is not to be expected, as soon as
+    it is on. Not if there are frozen objects (`gc.freeze`): the move would unfreeze them."""
     global _first
     if _first and not gc.get_freeze_count():
         try:

@@ -91,7 +91,7 @@ class OnnxModel:
     def tensor(self, t: Any, raw: memoryview | None = None) -> np.ndarray[Any, Any]:
         """The array of a TensorProto, as a view of the file where possible. `raw`: its data, if
         they are not in `t`. Raises ModelFileError if they do not fit its type and shape,
-        ExternalDataError."""
+        ExternalDataError if an external file lacks them or must not be read."""
         label = f"the tensor {t.name!r} of {self.name}"
         if t.data_type not in DTYPES:
             raise ModelFileError(f"{label} has the element type {t.data_type}, which is unknown")

@@ -252,8 +252,8 @@ def kernel(
     """Decorator that registers a kernel under `name`, by default its function's. `dtypes` (of the
     first input, or of the output where that is absent) and `isas` are space-separated; empty takes
     all. `isas`, `checks`, `numbers`, `backend`, `cores`: see `Kernel`. Raises UnknownName for an
-    instruction set or a core that no table has, OptionError for a tier whose machines are not
-    named.
+    instruction set or a core that no table has, OptionError for Tier.ISA without `isas`, and
+    Tier.CORE without `cores`.
     """
     for isa in isas.split():
         if isa not in ISAS:

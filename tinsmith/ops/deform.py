@@ -245,7 +245,7 @@ def AffineGrid(theta, size, *, align_corners=False):
 def places_of(sizes: Sequence[int], aligned: bool, dtype: np.dtype[Any]) -> Array:
     """The places of all elements of an image, [elements, rank + 1]: a row (x, y, ..., 1) for each,
     numbers in [-1, 1], innermost axis first. -1 and 1 are the centres of the first and the last
-    element of an axis if `aligned` (0 is that of a single one), else their outer edges."""
+    element of an axis if `aligned` (a single element lies at 0), else their outer edges."""
     axes = []
     for count in sizes:
         steps = np.arange(count, dtype=dtype)

@@ -213,7 +213,7 @@ def _(x: Value, axes: Value) -> Type:
 
 @op("move")
 def Expand(x, shape):
-    """y = x broadcast together with `shape`, as by numpy: dims of 1 are repeated on either side"""
+    """y = x broadcast to np.broadcast_shapes(x.shape, shape): a 1 in `shape` keeps the size of x"""
     target = tuple(int(d) for d in np.asarray(shape).reshape(-1))
     need_data(min(target, default=0) >= 0, f"shape {list(target)} has a negative dim")
     pairs = zip(x.shape[::-1], target[::-1], strict=False)

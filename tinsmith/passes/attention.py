@@ -137,8 +137,9 @@ def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
 
 def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
     """The table [items, rows] of an operand of RowAttention: the offset in a flat array at which
-    each row begins. `at` [..., rows, width] has the offset of each element; its leading axes are
-    broadcast to `lead`, the shape of the items (batch and heads)."""
+    each row begins. `at` [..., rows, width], int32 as the table, has the offset of each element; a
+    row's elements must follow each other. The leading axes of `at` are broadcast to `lead`, the
+    shape of the items (batch and heads)."""
     rows = at.shape[-2]
     return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
@@ -236,8 +237,8 @@ def _leads_to_product(value: Value) -> bool:
 
 
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
-    """`term` * `scale`, which is added to scores of this `shape` [..., queries, keys], as
-    RowAttention reads it: a value [slabs, queries or 1, keys or 1] of several matrices (slabs), and
+    """`term` * `scale`, as RowAttention adds it to scores of `shape` [..., queries, keys], to which
+    `term` must broadcast: a value [slabs, queries or 1, keys or 1] of several matrices (slabs), and
     a vector that tells for each item the index of the slab that is added to its scores; for free
     sizes as `free_term`. Raises Skip if the scale is not 1 and `term` no constant."""
     array = term.const

@@ -123,9 +123,9 @@ def scaled(sums: Value, factor: Array, bias: Any) -> Value:
 
 
 def of_dequantised(window: Any) -> Any:
-    """The pattern of a convolution by the operator `window` (p.Conv or p.ConvTranspose) of
-    dequantised operands, with constant scales and bias: "conv" of "left" (x, xs, xz), "right" (w,
-    ws, wz) and b."""
+    """The pattern of a convolution `window` (p.Conv or p.ConvTranspose) of dequantised operands. It
+    binds the nodes "conv", "left" (of x, xs, xz) and "right" (of w, ws, wz), and the bias b. Scales
+    xs, ws and the bias are constant; zero points xz, wz and the bias may be absent."""
     return window(
         p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
         p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),

@@ -175,8 +175,8 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
     """(numbers, scales) of the weights v [directions, outputs, inputs] of a recurrent layer, if a
     Cast or a DequantizeLinear makes them from a constant of halves or bytes: the constant, less
     zero points, and a scale [directions, outputs] for each output (1 for halves). None for other
-    values, and for fewer than LARGE_LAYER elements unless `rounded`: kernels of layers that round
-    their inputs and states to bytes take no float32 weights."""
+    values; also for fewer than LARGE_LAYER elements, unless `rounded`: layers that round their
+    inputs and states to bytes have no kernels for float32 weights."""
     node = v.producer
     if node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None

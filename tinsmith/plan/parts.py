@@ -1,7 +1,7 @@
 """Concat and split without copies: parts that lie inside the whole.
 
-A part is possible where its bytes are contiguous in the whole up to the batch stride: along the
-first axis of extent above 1 on plain tensors, and along whole channel blocks on blocked ones.
+A part is possible where its bytes are contiguous in the whole: along the first axis of extent above
+1 of a plain tensor; in each image of a blocked one, along whole blocks of channels.
 """
 
 from __future__ import annotations

@@ -151,8 +151,8 @@ class StateSession(OfThisProcess):
 
     @property
     def states(self) -> dict[str, Array]:
-        """Copies of the states that the next run takes, by the names of their inputs; without those
-        that begin as zeros, as neither `reset` nor a run since has set them. After a run that
+        """Copies of the states that the next run takes, by the names of their inputs. A state that
+        neither `reset` nor a run since has set is left out: it begins as zeros. After a run that
         failed while it was overwriting states, these may be partly overwritten."""
         return {name: held.view.copy() for name, held in self._states.items()}
 

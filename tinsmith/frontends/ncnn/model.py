@@ -38,8 +38,9 @@ def graph_of(
     file: str, layers: Sequence[Layer], files: Files, batch: str | int | None = "N",
     shapes: Mapping[str, Any] | None = None,
 ) -> Graph:  # fmt: skip
-    """The graph of `layers`, which have their weights already; `file` is the name of their file,
-    `batch` and `shapes` are as for `load`."""
+    """The graph of `layers`, which have their weights already. `file` is the name of their file,
+    `shapes` is `input_shapes` of `load`; `batch` is as there, without the words "free" and "none".
+    Raises ImportFailed; GraphError without an Input layer, or where one has a negative size."""
     shared = Import(layer, file, files, shapes)
     name = Path(file).name
     for suffix in (".bin", ".param", ".zip"):

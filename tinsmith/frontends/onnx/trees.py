@@ -98,8 +98,8 @@ def _found(place: dict[tuple[int, int], int], tree: int, node: int) -> int:
 
 def from_tensors(call: Call) -> Trees:
     """The trees of a TreeEnsemble (ai.onnx.ml 5), whose attributes are tensors. Nodes of the result
-    are its nodes, then its leaves. Raises Unsupported for unknown modes and wrong sets
-    (`_members`)."""
+    are its nodes, then its leaves. Raises Unsupported for unknown modes, and for another number of
+    sets than of nodes with the mode MEMBER (`_members`)."""
     call.ignore("nodes_hitrates")
     split: Array = call.required("nodes_splits").reshape(-1)
     count = split.size

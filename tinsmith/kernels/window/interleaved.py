@@ -85,9 +85,10 @@ class Interleaved:
         return ChannelBlocks(self.in_blocks, each, each, min(step, each))
 
     def output(self, lane: int) -> int:
-        """The output channel, counted within a set, that a lane of its panels computes. Lane
-        k * sides + s has output k of side s. Of two sides, the second begins with its first output
-        at which a block begins, and wraps around: so two vectors hold a whole block of each."""
+        """The output channel, counted within a set, that a lane of its panels computes: in lane
+        k * sides + s, the k-th of side s. Channels of a side are in order; but the second of two
+        sides starts with its first channel at which a block begins, and wraps around: so two
+        vectors hold a whole block of each side."""
         side, k = lane % self.sides, lane // self.sides
         outputs = self.widths.outputs
         turn = outputs % self.width if self.sides == 2 else 0
