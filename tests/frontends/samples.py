@@ -36,8 +36,7 @@ _CONTRIB: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "DequantizeLinear": (A, {}),
     "DynamicQuantizeLSTM": (
         (floats(5, 2, 3), low(1, 3, 16), low(1, 4, 16), floats(1, 32), None, None, None, None,
-         np.full((1, 16), 0.01, np.float32), np.full((1, 16), 128, np.uint8),
-         np.full(1, 0.01, np.float32), np.full(1, 128, np.uint8)),
+         *[np.full(1, 0.01, np.float32), np.full(1, 128, np.uint8)] * 2),
         {"hidden_size": 4, "weights": (1, 2, 8, 9, 10, 11)},
     ),
     "DynamicQuantizeMatMul": ((floats(3, 4), low(4, 5), *A[1:]), {}),

@@ -107,3 +107,66 @@ def test_what_layers_of_several_nodes_cannot_say_is_told_with_all_else(tmp_path:
         write(graph, tmp_path / "y.param")
     for what in ("2 nodes", "Det x1: ncnn has no layer", "Greater x1: the constant 'one' is not"):
         assert what in str(told.value)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 4), (1, 8), (1, 1, 1, 8)])
+def test_reshapes_that_move_the_batch_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    graph = Graph("moved")
+    x = graph.input("x", Type("float32", (2, 4)))
+    graph.outputs = [ops.Reshape(ops.Relu(x), list(shape))]
+    with pytest.raises(NotWritable, match="it moves the batch"):
+        write(graph, tmp_path / "y.param")
+
+
+def test_paddings_of_the_batch_alone_are_refused(tmp_path: Path) -> None:
+    graph = Graph("padded")
+    graph.outputs = [ops.Pad(graph.input("x", Type("float32", (2,))), [0, 0])]
+    with pytest.raises(NotWritable, match="it pads the batch"):
+        write(graph, tmp_path / "y.param")
+
+
+POOLS = [  # kernel, stride, padding, size: a last window would begin behind the input
+    ((1, 1), (2, 2), (0, 0, 0, 0), (11, 16)),
+    ((2, 2), (2, 2), (1, 1, 1, 1), (5, 6)),
+    ((3, 2), (2, 3), (0, 1, 2, 1), (6, 7)),
+]
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("kernel, stride, pad, sizes", POOLS)
+def test_no_window_begins_behind_the_input(
+    kernel: Any, stride: Any, pad: Any, sizes: Any, kind: str, tmp_path: Path
+) -> None:
+    graph = Graph("pool")
+    x = graph.input("x", Type("float32", (1, 3, *sizes)))
+    given = {"kernel": kernel, "stride": stride, "pad": pad, "ceil_mode": True}
+    graph.outputs = [getattr(ops, kind)(ops.Relu(x), **given)]
+    _same(graph, tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel, stride", [((3, 3), (1, 5)), ((3, 1), (2, 2)), ((2, 2), (3, 5))])
+def test_same_padding_of_strides_beyond_the_kernel_is_written_as_numbers(
+    kernel: Any, stride: Any, mode: str, tmp_path: Path
+) -> None:
+    graph = Graph("strides")
+    x = graph.input("x", Type("float32", (1, 3, 7, 8)))
+    w = np.random.default_rng(1).standard_normal((4, 3, *kernel)).astype(np.float32)
+    graph.outputs = [ops.Conv(x, w, stride=stride, auto_pad=mode)]
+    _same(graph, tmp_path)
+    graph.outputs = [ops.MaxPool(x, kernel=kernel, stride=stride, auto_pad=mode)]
+    graph.sweep()
+    _same(graph, tmp_path)
+    free = Graph("free")
+    x = free.input("x", Type("float32", (1, 3, "h", "w")))
+    free.outputs = [ops.Conv(x, w, stride=stride, auto_pad=mode)]
+    with pytest.raises(NotWritable, match="ncnn pads otherwise, and its sizes"):
+        write(free, tmp_path / "free.param")
+
+
+def _same(graph: Graph, folder: Path) -> None:
+    """Check that a graph computes the same numbers when it is written and read again."""
+    write(graph, folder / "y.param")
+    x = np.random.default_rng(0).standard_normal(graph.inputs[0].dims).astype(np.float32)
+    got, want = run_graph(ts.load(folder / "y.param"), [x]), run_graph(graph, [x])
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-6)

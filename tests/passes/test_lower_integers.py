@@ -181,3 +181,15 @@ def test_sums_that_may_exceed_int32_stay_floats(how):
         run_passes(b.graph, stage, byte_rate=4.0)
     (y,) = run_graph(b.graph, [np.full(b.graph.inputs[0].dims, 255, np.uint8)])
     np.testing.assert_allclose(y, depth * 255 * 127, rtol=1e-3)
+
+
+def test_groups_of_few_channels_of_no_sample():
+    """What is joined of empty tensors is a constant, also where the pass runs."""
+    b, x = built((0, 8, 5, 5), "uint8")
+    y = ops.QuantizeLinear(ops.Concat(ops.DequantizeLinear(x, b.c(0.5)), axis=1), b.c(0.5))
+    w = b.graph.const(extreme("int8", 8, 2, 3, 3), "w")
+    scale, zero = b.c(0.5), b.c(3, np.uint8)
+    g = b.out(ops.QLinearConv(y, scale, zero, w, scale, b.c(0, np.int8), scale, zero, group=4),
+              ops.ConvInteger(y, w, zero, group=4))  # fmt: skip
+    got = ts.compile(g, cache=False).run([np.zeros((0, 8, 5, 5), np.uint8)])
+    assert [y.shape for y in got] == [(0, 8, 3, 3)] * 2

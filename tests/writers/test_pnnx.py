@@ -11,6 +11,7 @@ import pytest
 import tinsmith as ts
 from tinsmith.errors import NotWritable
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.manager import run_passes
 from tinsmith.writers.pnnx import write
 
@@ -238,3 +239,70 @@ def test_indices_and_spectra_that_pytorch_has_no_word_for_are_named(tmp_path: Pa
         write(g, tmp_path / "odd.pnnx.param")
     for text in ("its batch_dims is 1", "its reduction is 'max'", "its signal is complex"):
         assert text in str(told.value)
+
+
+POOLS = [  # kernel, stride, padding, size of the input; whether PyTorch has as many windows
+    ((5, 3), (3, 5), (2, 2, 0, 2), (9, 3), False),
+    ((5, 3), (3, 4), (2, 2, 0, 1), (9, 3), True),
+    ((2, 2), (2, 2), (0, 0, 0, 1), (4, 4), False),
+    ((2, 2), (2, 2), (0, 0, 1, 1), (5, 5), True),
+]
+
+
+@pytest.mark.parametrize("kernel, stride, pad, sizes, fits", POOLS)
+def test_padding_after_an_input_begins_no_window(
+    kernel: Any, stride: Any, pad: Any, sizes: Any, fits: bool, tmp_path: Path
+) -> None:
+    from tinsmith import ops
+
+    g = Graph("pool")
+    x = g.input("x", Type("float32", (1, 2, *sizes)))
+    g.outputs = [ops.MaxPool(x, kernel=kernel, stride=stride, pad=pad, ceil_mode=True)]
+    if not fits:
+        with pytest.raises(NotWritable, match="a window begins in the padding after its input"):
+            write(g, tmp_path / "pool.pnnx.param")
+        return
+    xs = [np.random.default_rng(0).standard_normal(x.dims).astype(np.float32)]
+    got, want = run_graph(again(g, tmp_path), xs), run_graph(g, xs)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_nearest_elements_between_corners_are_not_pytorch_s(tmp_path: Path) -> None:
+    from tinsmith import ops
+
+    g = Graph("nearest")
+    modes = {"coordinate_transformation_mode": "align_corners", "nearest_mode": "floor"}
+    x = g.input("x", Type("float32", (1, 2, 2, 1)))
+    g.outputs = [ops.Resize(x, None, None, [1, 2, 4, 3], mode="nearest", **modes)]
+    with pytest.raises(NotWritable, match="its modes nearest, align_corners"):
+        write(g, tmp_path / "nearest.pnnx.param")
+
+
+def test_axes_of_unknown_size_are_split_and_dropped(tmp_path: Path) -> None:
+    """As the file says; what the sizes are is tested in a call. A shape of no axis is one too."""
+    from tinsmith import ops
+
+    g = Graph("free")
+    x = g.input("x", Type("float32", ("n", "c", 4)))
+    first, second = ops.Split(x, [1, 2], axis=1)
+    g.outputs = [ops.Squeeze(second, [0]), ops.Squeeze(first, [0, 1])]
+    three = np.arange(3, dtype=np.float32)
+    g.outputs += [ops.InstanceNorm(x, three, three), ops.GroupNorm(x, three, three, groups=1)]
+    g.outputs.append(ops.Reshape(ops.Reduce(x, [0, 1, 2], kind="max"), np.zeros(0, np.int64)))
+    xs = [np.random.default_rng(0).random((1, 3, 4), np.float32)]
+    for y, want in zip(run_graph(again(g, tmp_path), xs), run_graph(g, xs), strict=True):
+        np.testing.assert_array_equal(y, want)
+
+
+def test_channels_that_a_number_lacks_are_named(tmp_path: Path) -> None:
+    from tinsmith import ops
+
+    g = Graph("number")
+    x = g.input("x", Type("float32", ()))
+    g.outputs = [
+        ops.PRelu(x, np.float32(0.5)),
+        ops.Flatten(ops.Relu(g.input("y", Type("float32", (4,))))),
+    ]
+    with pytest.raises(NotWritable, match="PRelu x1: the size of its input along axis 1") as told:
+        write(g, tmp_path / "number.pnnx.param")
+    assert "Flatten x1: its axis is 1" in str(told.value)

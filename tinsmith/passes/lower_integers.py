@@ -114,13 +114,13 @@ def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv
     points: exact if no sum can exceed EXACT, which callers test (`_has_few`)."""
     tail = (1,) * (len(filled_dims(w)) - 1)
     left = _real(x, None if x_zero is None else _column(known(x_zero), 1))
-    right = _real(w, None if w_zero is None else _column(known(w_zero), *tail))
+    right = _real(known(w), None if w_zero is None else _column(known(w_zero), *tail))
     return OPS["Conv"](left, right, **window_of(conv))
 
 
-def _real(v: Value, zero: Any) -> Any:
-    """Bytes less their zero points, as float32."""
-    real = OPS["Cast"](known(v), to="float32")
+def _real(v: Any, zero: Any) -> Any:
+    """Bytes less their zero points, as float32: an array if both are arrays, else a Value."""
+    real = OPS["Cast"](v, to="float32")
     return real if zero is None else OPS["Sub"](real, OPS["Cast"](zero, to="float32"))
 
 

@@ -264,13 +264,17 @@ def batch_norm(
     bias: Any = None, *, eps: float = 1e-5,
 ) -> Value:  # fmt: skip
     mean = node.tensor(running_mean)
-    scale, shift = _scale_shift(node, input, weight, bias, node.size(mean, 0))
+    scale, shift = _scale_shift(node, input, weight, bias, mean)
     return node.emit("BatchNorm", input, scale, shift, mean, running_var, eps=eps)
 
 
-def _scale_shift(node: PnnxNode, x: Value, weight: Any, bias: Any, count: Any) -> tuple[Any, Any]:
-    """The weight and the bias of a normalisation over `count` channels; for None, vectors of 1 and
-    of 0 in the type of x."""
+def _scale_shift(
+    node: PnnxNode, x: Value, weight: Any, bias: Any, mean: Any = None
+) -> tuple[Any, Any]:
+    """The weight and the bias of a normalisation over the channels of x; for None, vectors of 1 and
+    of 0 in the type of x, with as many elements as the others or `mean` have."""
+    known = next((v for v in (mean, weight, bias) if v is not None), None)
+    count = node.size(x, 1) if known is None else node.size(known, 0)
     scale = node.full(count, 1, x.dtype) if weight is None else weight
     return scale, node.full(count, 0, x.dtype) if bias is None else bias
 
@@ -282,7 +286,7 @@ def instance_norm(
 ) -> Value:  # fmt: skip
     if running_mean is not None and node.type != "F.instance_norm":  # which has them to update
         return batch_norm(node, input, running_mean, running_var, weight, bias, eps=eps)
-    scale, shift = _scale_shift(node, input, weight, bias, node.size(input, 1))
+    scale, shift = _scale_shift(node, input, weight, bias)
     return node.emit("InstanceNorm", input, scale, shift, eps=eps)
 
 
@@ -291,7 +295,7 @@ def group_norm(
     node: PnnxNode, input: Value, weight: Any = None, bias: Any = None, *, num_groups: int,
     eps: float = 1e-5,
 ) -> Value:  # fmt: skip
-    scale, shift = _scale_shift(node, input, weight, bias, node.size(input, 1))
+    scale, shift = _scale_shift(node, input, weight, bias)
     return node.emit("GroupNorm", input, scale, shift, groups=num_groups, eps=eps)
 
 

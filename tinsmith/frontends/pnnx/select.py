@@ -192,8 +192,7 @@ def split(
     split_size_or_sections: Any = None, sections: Any = None, indices: Any = None,
 ) -> Any:  # fmt: skip
     axis = node.axis(input, dim)
-    size = node.size(input, axis)
-    sizes = _sizes(node, size, chunks, split_size_or_sections, sections, indices)
+    sizes = _sizes(node, input, axis, chunks, split_size_or_sections, sections, indices)
     made = node.emit("Split", input, node.ints(*sizes), axis=axis, num_outputs=len(sizes))
     parts = made if isinstance(made, tuple) else (made,)
     if node.type == "torch.unbind":
@@ -202,14 +201,16 @@ def split(
 
 
 def _sizes(
-    node: PnnxNode, size: int, chunks: Any, split: Any, sections: Any, indices: Any
+    node: PnnxNode, x: Value, axis: int, chunks: Any, split: Any, sections: Any, indices: Any
 ) -> list[int]:
-    """The sizes of the parts into which an axis of `size` is split, by the parameter that is given:
-    `chunks`, `split` (size or sizes), `sections` or `indices`. Raises Unsupported if none is."""
+    """The sizes of the parts into which an axis of x is split, by the parameter that is given:
+    `chunks`, `split` (size or sizes), `sections` or `indices`. Raises Unsupported if none is, or if
+    all but sizes meet an axis of unknown size."""
     if node.type == "torch.unbind":
         split = 1
     if isinstance(split, tuple):
         return list(split)
+    size = node.size(x, axis)
     if indices is not None:
         ends = [max(0, min(i + size if i < 0 else i, size)) for i in each_size(indices)]
         return [max(b - a, 0) for a, b in zip([0, *ends], [*ends, size], strict=True)]

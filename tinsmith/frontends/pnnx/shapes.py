@@ -47,7 +47,7 @@ def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
         whole = all(isinstance(d, int) for d in inner) and prod(rest) == prod(map(int, inner))
         shape = [0 if whole else -1, *rest]
     kept = [0 if _is_size(s, x, i) else s for i, s in enumerate(shape)]
-    return node.emit("Reshape", x, kept if 0 not in shape else shape)
+    return node.emit("Reshape", x, (kept if 0 not in shape else shape) or node.ints())
 
 
 def _is_size(value: Any, x: Value, axis: int) -> bool:
@@ -94,9 +94,13 @@ def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
 
 @operator("torch.squeeze", "Tensor.squeeze")
 def squeeze(node: PnnxNode, input: Value, *, dim: Any = None) -> Value:
-    """Import squeeze: drop those of the axes `dim` (None: all) that are known to have size 1."""
-    axes = range(node.rank(input)) if dim is None else [node.axis(input, d) for d in each_size(dim)]
-    ones = [a for a in axes if input.shape is not None and input.shape[a] == 1]
+    """Import squeeze: drop those of the axes `dim` (None: all) that are known to have size 1, and
+    those of unknown size where the file says that the result has `len(dim)` axes fewer."""
+    rank, said = node.rank(input), node.declared()
+    axes = range(rank) if dim is None else [node.axis(input, d) for d in each_size(dim)]
+    fewer = said is not None and len(said) == rank - len(axes)
+    dims = input.shape or ()
+    ones = [a for a in axes if dims[a] == 1 or (fewer and isinstance(dims[a], str))]
     return node.emit("Squeeze", input, node.ints(*ones)) if ones else input
 
 

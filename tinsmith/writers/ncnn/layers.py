@@ -13,6 +13,7 @@ from tinsmith.frontends.ncnn.node import ACTIVATIONS as NUMBERED
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.window import AXES, BEGINS, ENDS, SAME, SAME_LOWER
 from tinsmith.graph import Node, Value
+from tinsmith.ops.window import window
 from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.several import source
 from tinsmith.writers.ncnn.writer import Writer, claims, writes
@@ -61,6 +62,12 @@ def conv_layer(
     if a["auto_pad"] != "NOTSET":
         need(a["auto_pad"] in CODES and not back, f"its padding is {a['auto_pad']}")
         given |= {name[c]: CODES[a["auto_pad"]] for name in (BEGINS, ENDS) for c in letters}
+        spans = [(given[f"kernel_{c}"] - 1) * given[f"dilation_{c}"] + 1 for c in letters]
+        if any(s < given[f"stride_{c}"] for s, c in zip(spans, letters, strict=True)):
+            own = _sized(w, inputs_of(node)[0])
+            seen = window(own, sizes[2:], a["stride"], None, a["dilation"], a["auto_pad"])
+            given |= {BEGINS[c]: b for c, b in zip(letters, seen.begin, strict=True)}
+            given |= {ENDS[c]: e for c, e in zip(letters, seen.end, strict=True)}
     if back:
         need(not a["output_shape"], "it tells the size of its output")
         pads = ("output_pad_right", "output_pad_bottom", "output_pad_behind")
@@ -69,6 +76,15 @@ def conv_layer(
     given |= {"weight_data_size": prod(sizes)} | ({"group": group} if group > 1 else {})
     type = ("Deconvolution" if back else "Convolution") + ("DepthWise" if group > 1 else "")
     return type + {1: "1D", 2: "", 3: "3D"}[n], given
+
+
+def _sized(w: Writer, x: Value) -> list[int]:
+    """Return the spatial sizes of x, whose windows ncnn counts or pads otherwise than we do. Raises
+    Inexpressible if one is unknown."""
+    dims = w.dims(x)[1:]
+    sizes = [d for d in dims if isinstance(d, int)]
+    need(len(sizes) == len(dims), f"ncnn pads otherwise, and its sizes {dims} are not known")
+    return sizes
 
 
 @writes("Conv", back=False)
@@ -247,6 +263,14 @@ def pool(w: Writer, node: Node, mean: bool) -> None:
             given[ENDS[c]] += edges[n + i]
     modes = {"NOTSET": 0 if a["ceil_mode"] else 1, "VALID": 1, "SAME_UPPER": 2, "SAME_LOWER": 3}
     given["pad_mode"] = modes[a["auto_pad"]]
+    axes = [(c, given[f"kernel_{c}"], given[f"stride_{c}"]) for c in letters]
+    if given["pad_mode"] != 1 and any(k < s + given[ENDS[c]] for c, k, s in axes):
+        sizes = _sized(w, inputs_of(node)[0])
+        seen = window(sizes, *(a[k] for k in ("kernel", "stride", "pad")),
+                      auto_pad=a["auto_pad"], ceil_mode=a["ceil_mode"])  # fmt: skip
+        for (c, k, s), size, b, count in zip(axes, sizes, seen.begin, seen.out, strict=True):
+            given |= {BEGINS[c]: b, ENDS[c]: max(0, (int(count) - 1) * s + k - size - b)}
+        given["pad_mode"] = 1
     if mean:
         include = bool(a["count_include_pad"])
         need(not (include and a["ceil_mode"]), "windows behind the padding count otherwise in ncnn")

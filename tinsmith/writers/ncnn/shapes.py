@@ -68,6 +68,8 @@ def permute(w: Writer, node: Node) -> None:
 @writes("Reshape", "Flatten")
 def reshape(w: Writer, node: Node) -> None:
     x, dims = inputs_of(node)[0], w.dims(node.output)
+    batches = {v.shape[0] for v in (x, node.output) if v.shape}
+    need(sum(isinstance(n, int) for n in batches) < 2, "it moves the batch")
     if fewer.flat_for_all(w, node) or (x in w.vectors and len(dims) == 1):
         if fewer.is_vector(w, node.output):
             w.vectors.add(node.output)
@@ -117,7 +119,7 @@ def pad(w: Writer, node: Node) -> None:
         3: {"c": ("front", "behind")},
         4: {"d": ("front", "behind")},
     }.get(rank, {})
-    need(told[0][0] == told[1][0] == 0, "it pads the batch")
+    need(told[0][0] == told[1][0] == 0 and len(told[0]) > rank, "it pads the batch")
     for i, a in enumerate(LETTERS[rank], 1):
         need(a in names or told[0][i] == told[1][i] == 0, "it pads too many axes")
         if a in names:

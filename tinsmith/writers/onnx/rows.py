@@ -136,7 +136,10 @@ def _bytes(r: Row, at: int) -> tuple[Any, ...]:
         raise Inexpressible(
             "it rounds what it multiplies, and its weights have no scale for each output"
         )
-    return w.transpose(0, 2, 1), *(v[..., 0] for v in numbers if v is not None)
+    found = [v[..., 0] for v in numbers if v is not None]
+    if all((v == v[:, :1]).all() for v in found):  # one for each direction: any zero point is taken
+        found = [v[:, 0] for v in found]
+    return w.transpose(0, 2, 1), *found
 
 
 @row("Cast")

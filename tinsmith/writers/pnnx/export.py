@@ -144,7 +144,8 @@ def rank(value: Value | None) -> int:
 
 
 def size(value: Value | None, axis: int) -> int:
-    dim = value.shape[axis] if value is not None and value.shape is not None else None
+    shape = value.shape if value is not None else None
+    dim = shape[axis] if shape and axis < len(shape) else None
     if not isinstance(dim, int):
         raise Inexpressible(f"the size of its input along axis {axis} is not known")
     return dim

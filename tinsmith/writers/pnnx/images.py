@@ -20,7 +20,8 @@ def resize(w: Export, node: Node) -> None:
     need_defaults(node, *modes, "axes", "antialias")
     x, _, scales, sizes = inputs_of(node)
     count = spatial(node)
-    aligned = node.coordinate_transformation_mode == "align_corners"
+    corners = node.coordinate_transformation_mode == "align_corners"
+    aligned = corners and node.mode != "nearest"
     found = [
         mode
         for mode, (kind, transform, nearest) in RESIZES.items()

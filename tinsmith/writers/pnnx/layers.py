@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.pnnx.recurrent import GATES
 from tinsmith.graph import Node, Value
+from tinsmith.ops.window import window
 from tinsmith.writers.pnnx.export import Export, rank, size, writes
 from tinsmith.writers.rows import constant, inputs_of, need, need_defaults
 
@@ -144,6 +145,11 @@ def pool(w: Export, node: Node, name: str) -> None:
         x, pads = _padded(w, node, x, float("-inf") if name == "MaxPool" else 0.0)
     else:
         pads = _pads(node)
+    if node.ceil_mode and x is not node.inputs[0]:
+        count = spatial(node)
+        ends = [size(node.inputs[0], i + 2) + sum(node.pad[i::count]) for i in range(count)]
+        seen = window(ends, node.kernel, node.stride, None, node.dilation, ceil_mode=True)
+        need(seen.out == node.output.dims[2:], "a window begins in the padding after its input")
     params: dict[str, Any] = {
         "kernel_size": node.kernel, "stride": _each(node, "stride"), "padding": pads,
         "ceil_mode": node.ceil_mode,

@@ -37,7 +37,7 @@ def reshape(w: Export, node: Node) -> None:
 
 @writes("Flatten")
 def flatten(w: Export, node: Node) -> None:
-    need(node.axis == 1, f"its axis is {node.axis}")
+    need(node.axis == 1 < rank(node.inputs[0]), f"its axis is {node.axis}")
     w.put(node, "torch.flatten", start_dim=1, end_dim=-1)
 
 
