@@ -47,9 +47,10 @@ class Writing:
     dims: tuple[str, ...]
 
     def load(self) -> Graph:
-        """Read the graph of `model`, or the part of it that `outputs` and `cut` name, and check
-        that `out` can be written. Raises what `tinsmith.load` raises; GraphError, UnknownName for
-        the part; FileNameError, ModelFileError for `out`."""
+        """Read the graph of `model`, or the part that computes `outputs` and the ends of `cut`,
+        pairs (start, end), from the starts; and check that `out` can be written. Raises what
+        `tinsmith.load` raises; GraphError, UnknownName for the part; FileNameError if `out` has
+        an unknown ending or is a file of `model`; ModelFileError if its folder is not writable."""
         import tinsmith as ts
         from tinsmith.compiler.write import part_of
         from tinsmith.writers.registry import check_out, files_at

@@ -230,8 +230,9 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     With `code`, the file also gets a Net's programs (machine code, packed weights) of the last 16
     signatures. Only `compile(path, trust=True)` uses them, on a machine of the same kind. Raises
     FileNameError unless the path ends in `.tin`, OptionError for arguments of other types,
-    ModelFileError if the file cannot be written or the model has no code that can (as a Graph), and
-    InputShapeError for the code of a Net of free shapes that has no program yet: call it first."""
+    ModelFileError if the file cannot be written, or if `code` is asked of a model that has no code
+    to store (as a Graph), and InputShapeError if `code` is asked of a Net of free shapes that has
+    no program yet: call it first."""
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
     from tinsmith.graph import Graph

@@ -214,7 +214,7 @@ def _clip(place: Val, size: int) -> Val:
 
 
 def _reflect(place: Val, low: float, high: float) -> Val:
-    """`place` reflected at the borders of [low, high] until it is inside."""
+    """`place` reflected at the borders of [low, high] until it is inside; low if both are equal."""
     span = high - low
     if span == 0:
         return place.b.const(low, place.ty)

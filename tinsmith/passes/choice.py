@@ -140,7 +140,7 @@ def list_passes(
     """The registered passes in the order in which they run, of one stage and for one device (None:
     of all). `spec` is a `passes=` text, which leaves out, adds and moves passes, and drops those of
     a stage after `stop-after`. If `spec` is None (not ""), passes that are off by default are
-    listed too."""
+    listed too. Raises what `parse_spec` raises."""
     choice = parse_spec(spec)
     rows = [
         replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()

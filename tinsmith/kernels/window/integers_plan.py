@@ -193,7 +193,8 @@ class Plan:
 def _merged(w: Array, zero: Array | None, cut: Cut) -> tuple[Array, Array]:
     """Return weights [group][output][input][tap] of the merged groups of `cut`, and their zero
     points [group][output]. Weights between channels of different old groups are the zero point,
-    which contributes nothing; outputs that the last group lacks get what `elements` makes 0."""
+    which contributes nothing. Outputs that the last group lacks get weights and zero points of 0,
+    or 128 for uint8: `elements` turns these into 0."""
     outputs, own, *kernel = w.shape
     merged = cut.inputs // own
     zeros = np.full((cut.groups * cut.outputs, 1, 1), 128 * (w.dtype.kind == "u"), w.dtype)

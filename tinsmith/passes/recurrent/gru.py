@@ -177,11 +177,12 @@ def _reset(
 def _inner(
     step: TimeStep, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
 ) -> Form:
-    """The form of B(h) in the candidate tanh(A(x) + sigmoid(r) * B(h)), r being the reset gate.
-    `like`, the form of tanh's argument, tells features and leading dims. `pieces` are the pieces of
-    its term sigmoid(r) * B(h). `other` is the value B(h); None: B(h) is a constant, the scale of
-    `pieces`. Raises Skip for all else, such as a product that enters the argument scaled, or with
-    its features in another order."""
+    """The form of B(h) in the candidate tanh(A(x) + sigmoid(r) * B(h)): r is the reset gate, h the
+    state (None: zeros, which were folded). `like`, the form of tanh's argument, tells features and
+    leading dims; `pieces` are those of its term sigmoid(r) * B(h). `other` is the value B(h); None:
+    folding left sigmoid(r) times a constant, B(0), which is the scale of the one piece. Raises Skip
+    if `other` is no product of h with constant weights, or if the term enters the argument scaled
+    or with its features in another order."""
     every = np.arange(like.features[0])
     if len(pieces) != 1 or not np.array_equal(pieces[0].columns.reshape(-1), every):
         raise Skip("the reset product is reordered")
