@@ -10,20 +10,18 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
-from tinsmith.ops._dims import broadcast
-from tinsmith.ops._op import OPS, need, op
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import FLOAT8, Array, axis_of, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, is_half, widen
+from tinsmith.ops.rescale import check_bytes
 from tinsmith.ops.window import window
 from tinsmith.sizes import NUMBER
 
-ENTRIES = 256  # of a table for all bytes
 LOW = FLOAT8 | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 LOW |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)}
 QUANTISED = ", ".join(sorted(LOW))
-BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 @cache
@@ -155,55 +153,6 @@ def _(x, scale, zero_point=None, *, axis, block_size, dtype):
     return x.type.like(dtype=scale.dtype if dtype is None else dtype_of(dtype))
 
 
-# ---- the arithmetic that quantising and dequantising come down to, for machines
-
-
-@op("elementwise", "rescales")
-def Rescale(x, factor, bias=None, zero=None):
-    """y = (float32(x) - zero) * factor + bias; zero and bias are 0 if they are absent"""
-    y = x.astype(np.float32)
-    y = (y if zero is None else y - zero) * factor
-    return y if bias is None else y + bias
-
-
-@Rescale.type
-def _(x, factor, bias=None, zero=None):
-    _check_floats(factor, bias, zero)
-    need(x.dtype in SUMS or name_of(x.dtype) in WHOLE, "x is {}", x.dtype)
-    return _stretched(x, factor, bias, zero, to=np.dtype(np.float32))
-
-
-@op("elementwise", "rescales")
-def Requantize(x, factor=None, bias=None, zero=None, *, to):
-    """y = saturate(round(float32(x) * factor + bias) + zero) of the integer type `to`, halves to
-    even; factor is 1, bias and zero are 0 if they are absent"""
-    y = x.astype(np.float32)
-    y = y if factor is None else y * factor
-    y = np.rint(y if bias is None else y + bias)
-    return OPS["Cast"].reference(y if zero is None else y + zero, to=to)
-
-
-@Requantize.type
-def _(x, factor=None, bias=None, zero=None, *, to):
-    _check_floats(factor, bias, zero)
-    need(x.dtype in SUMS, "x must be float32 or int32, it is {}", x.dtype)
-    need(to in WHOLE, "to must be one of {}, it is {}", ", ".join(WHOLE), to)
-    return _stretched(x, factor, bias, zero, to=np.dtype(to))
-
-
-WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
-SUMS = (np.dtype(np.float32), np.dtype(np.int32))
-
-
-def _check_floats(*values: Value | None) -> None:
-    for v in values:
-        need(v is None or v.dtype == np.float32, "a factor or term is not float32")
-
-
-def _stretched(*values: Value | None, to: np.dtype[Any]) -> Type:
-    return Type(to, broadcast(*[v.type.shape for v in values if v is not None]))
-
-
 @op()
 def DynamicQuantizeLinear(x):
     """(y, scale, zero_point): x as uint8, where [min(x, 0), max(x, 0)] of all x becomes 0..255"""
@@ -253,15 +202,9 @@ def MatMulInteger(a, b, a_zero_point=None, b_zero_point=None):
 
 @MatMulInteger.type
 def _(a, b, a_zero_point=None, b_zero_point=None):
-    _check_bytes(a=a, b=b)
+    check_bytes(a=a, b=b)
     _check_zeros((a, a_zero_point), (b, b_zero_point))
     return Type(np.dtype(np.int32), matmul_shape(a, b))
-
-
-def _check_bytes(**values: Value) -> None:
-    for name, v in values.items():
-        kind = v.dtype
-        need(kind in BYTES, "{} must be int8 or uint8, it is {}", name, kind)
 
 
 def _check_zeros(*pairs: tuple[Value, Value | None]) -> None:
@@ -299,7 +242,7 @@ def _per_output(w: Array, zero: Array | None) -> Array:
 @ConvInteger.type
 def _(x, w, x_zero_point=None, w_zero_point=None, *, stride, pad, dilation, group, auto_pad):
     check_conv(x, w, None, group)
-    _check_bytes(x=x, w=w)
+    check_bytes(x=x, w=w)
     _check_zeros((x, x_zero_point), (w, w_zero_point))
     _check_single(x_zero_point=x_zero_point)
     return Type(np.dtype(np.int32), conv_shape(x, w, stride, pad, dilation, auto_pad))
@@ -336,7 +279,7 @@ def _(
     pad, dilation, group, auto_pad,
 ):  # fmt: skip
     check_conv(x, w, b, group)
-    _check_bytes(x=x, w=w, y_zero_point=y_zero_point)
+    check_bytes(x=x, w=w, y_zero_point=y_zero_point)
     _check_zeros((x, x_zero_point), (w, w_zero_point))
     _check_single(x_scale=x_scale, x_zero_point=x_zero_point)
     _check_single(y_scale=y_scale, y_zero_point=y_zero_point)
@@ -345,22 +288,6 @@ def _(
         have, m = w_scale.shape[0], w.shape[0]
         need(have == 1 or agree(have, m), f"w_scale has {have} numbers, w has {m} output channels")
     return Type(y_zero_point.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
-
-
-@op("table")
-def ByteTable(x, table):
-    """y = table[x mod 256]: any function of one byte, by a table of its 256 results"""
-    return table[x.view(np.uint8)]
-
-
-@ByteTable.type
-def _(x, table):
-    _check_bytes(x=x, table=table)
-    need(table.shape in (None, (ENTRIES,)), f"table has the shape {table.shape}, not ({ENTRIES},)")
-    return x.type.like(dtype=table.dtype)
-
-
-ByteTable.cost(lambda x, table: 0)
 
 
 @op("anchor")
@@ -380,7 +307,7 @@ def QLinearMatMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y
 
 @QLinearMatMul.type
 def _(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
-    _check_bytes(a=a, b=b, y_zero_point=y_zero_point)
+    check_bytes(a=a, b=b, y_zero_point=y_zero_point)
     _check_zeros((a, a_zero_point), (b, b_zero_point))
     _check_single(y_scale=y_scale, y_zero_point=y_zero_point)
     return Type(y_zero_point.dtype, matmul_shape(a, b))

@@ -15,7 +15,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.ops.quant import ENTRIES
+from tinsmith.ops.rescale import ENTRIES
 from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import PRODUCTS, dequantised, flat, float32, joined, need_bytes
 from tinsmith.passes.lower_quant import FLOAT32, floated, given, nonzero

@@ -1,0 +1,83 @@
+"""What quantising and dequantising come down to in compiled graphs: rescaling, requantising, and
+tables of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.graph.types import name_of
+from tinsmith.ops._dims import broadcast
+from tinsmith.ops._op import OPS, need, op
+
+WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
+SUMS = (np.dtype(np.float32), np.dtype(np.int32))
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+ENTRIES = 256  # of a table for all bytes
+
+
+@op("elementwise", "rescales")
+def Rescale(x, factor, bias=None, zero=None):
+    """y = (float32(x) - zero) * factor + bias; zero and bias are 0 if they are absent"""
+    y = x.astype(np.float32)
+    y = (y if zero is None else y - zero) * factor
+    return y if bias is None else y + bias
+
+
+@Rescale.type
+def _(x, factor, bias=None, zero=None):
+    _check_floats(factor, bias, zero)
+    need(x.dtype in SUMS or name_of(x.dtype) in WHOLE, "x is {}", x.dtype)
+    return _stretched(x, factor, bias, zero, to=np.dtype(np.float32))
+
+
+@op("elementwise", "rescales")
+def Requantize(x, factor=None, bias=None, zero=None, *, to):
+    """y = saturate(round(float32(x) * factor + bias) + zero) of the integer type `to`, halves to
+    even; factor is 1, bias and zero are 0 if they are absent"""
+    y = x.astype(np.float32)
+    y = y if factor is None else y * factor
+    y = np.rint(y if bias is None else y + bias)
+    return OPS["Cast"].reference(y if zero is None else y + zero, to=to)
+
+
+@Requantize.type
+def _(x, factor=None, bias=None, zero=None, *, to):
+    _check_floats(factor, bias, zero)
+    need(x.dtype in SUMS, "x must be float32 or int32, it is {}", x.dtype)
+    need(to in WHOLE, "to must be one of {}, it is {}", ", ".join(WHOLE), to)
+    return _stretched(x, factor, bias, zero, to=np.dtype(to))
+
+
+def _check_floats(*values: Value | None) -> None:
+    for v in values:
+        need(v is None or v.dtype == np.float32, "a factor or term is not float32")
+
+
+def _stretched(*values: Value | None, to: np.dtype[Any]) -> Type:
+    return Type(to, broadcast(*[v.type.shape for v in values if v is not None]))
+
+
+def check_bytes(**values: Value) -> None:
+    """In a type rule: raise TypeRuleError unless all `values` are int8 or uint8."""
+    for name, v in values.items():
+        kind = v.dtype
+        need(kind in BYTES, "{} must be int8 or uint8, it is {}", name, kind)
+
+
+@op("table")
+def ByteTable(x, table):
+    """y = table[x mod 256]: any function of one byte, by a table of its 256 results"""
+    return table[x.view(np.uint8)]
+
+
+@ByteTable.type
+def _(x, table):
+    check_bytes(x=x, table=table)
+    need(table.shape in (None, (ENTRIES,)), f"table has the shape {table.shape}, not ({ENTRIES},)")
+    return x.type.like(dtype=table.dtype)
+
+
+ByteTable.cost(lambda x, table: 0)
