@@ -21,7 +21,7 @@ from tinsmith.plan.micro_batch import one_micro_batch, runs
 from tinsmith.plan.micro_batching import WRITTEN, intervals, prices
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
-from tinsmith.plan.rows import RULES
+from tinsmith.plan.rows import RULES, part_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.runtime.explanation import by_name
 
@@ -376,3 +376,15 @@ def test_kernels_that_take_no_part_of_a_batch_may_be_asked_for():
     g.outputs = [y]
     made = compile_placed(placed(g), level("avx2"), overrides={"down": "matmul_packed"})
     assert next(s.kernel for s in made.built.plan.steps if s.name == "down") == "matmul_packed"
+
+
+@pytest.mark.parametrize("dims", [(4, 0, 3), (4, 2, 3)])
+def test_a_part_of_a_reshape_has_its_share_of_the_elements(dims):
+    graph = Graph("parts")
+    x = graph.input("x", Type("float32", dims))
+    node = graph.add(OPS["Reshape"], x, ints(4, 6, dims[1] // 2), allowzero=True)
+    part = part_of(node, [True, False], 4)
+    assert part is not None
+    given = np.zeros((1, *dims[1:]), np.float32)
+    made = OPS["Reshape"](given, part.consts[1], **{**node.attrs, **part.attrs})
+    assert made.shape == (1, *node.output.dims[1:])

@@ -90,7 +90,7 @@ def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | No
     if part is None or not cut[0]:
         return None
     first, *rest = node.output.dims
-    attrs = {"allowzero": False} if "allowzero" in node.attrs else {}
+    attrs = {"allowzero": 0 in rest} if "allowzero" in node.attrs else {}
     return Part({1: np.array([first // micro_batches, *rest], np.int64)}, attrs)
 
 
