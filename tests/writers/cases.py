@@ -21,10 +21,13 @@ UNWRITTEN = {
     "TreeEnsemble": "its arrays are no longer the attributes of ai.onnx.ml",
     "Refused": "a node that cannot run",
     **dict.fromkeys(
-        ("Block", "ByteTable", "ChannelGather", "Fused", "Part", "RowAttention", "SmallMatMul"),
+        (
+            "Block", "ByteTable", "ChannelGather", "Fused", "Part", "Requantize", "Rescale",
+            "RowAttention", "SmallMatMul",
+        ),
         "of placed graphs",
     ),
-}
+}  # fmt: skip
 """Operators of ours without a row that writes them, with the reason."""
 
 

@@ -19,9 +19,10 @@ FAR = 1e9  # the most samples outside of an image that are counted: so many fit 
 
 @kernel("RoiAlign", Tier.VECTOR, dtypes="float32")
 def roi_align(site: Site) -> Choice:
-    """Pooling over regions, one at a time, in any mode; places and weights are found once for all
-    channels. Raises Skip unless `rois` are float32 [regions, 4] and `batch_indices` int32 or int64
-    [regions], and for an epilogue. Runs raise DataError for what `fault` tells."""
+    """Pooling over regions, one at a time; places and weights are found once for all channels.
+
+    Takes any mode. Raises Skip unless `rois` are [regions, 4] of x's type and `batch_indices` int32
+    or int64 [regions], and for an epilogue. Runs raise DataError for what `fault` tells."""
     x, rois, pictures = (site.input(i) for i in range(3))
     if rois.dtype != x.dtype or pictures.dtype.name not in ("int32", "int64"):
         raise Skip(f"rois are {rois.type}, batch_indices {pictures.type}")
