@@ -85,8 +85,9 @@ def _refuse(why: str) -> NoReturn:
 
 
 def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
-    """Parse the values of --input-shape: ("x=1,3,h,w",) gives {"x": (1, 3, "h", "w")}; None if
-    there are none. Raises click.BadParameter for other texts, and for a name given twice."""
+    """Parse the values of --input-shape: ("x=1,3,h", "y=") gives {"x": (1, 3, "h"), "y": ()}; None
+    for no texts. Raises click.BadParameter for a text without NAME=, and for a name given twice. A
+    size that is no number is a name, even "-1": `load` checks sizes."""
     found: dict[str, tuple[int | str, ...]] = {}
     for text in texts:
         name, equals, sizes = text.rpartition("=")

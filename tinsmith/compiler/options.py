@@ -99,7 +99,7 @@ def check_flags(**flags: object) -> None:
 
 
 def whole_threads(threads: object) -> int:
-    """Return a number of threads as int. Raises OptionError for all but integers from 1 to 64."""
+    """Return `threads` as int. Raises OptionError for all but integers (no bool) from 1 to 64."""
     if isinstance(threads, Integral) and not isinstance(threads, bool) and 1 <= threads <= 64:  # type: ignore[operator]
         return int(threads)
     raise OptionError(f"threads must be a whole number from 1 to 64, not {threads!r}")

@@ -209,7 +209,8 @@ def _at_sizes(
 
 
 def were_random(names: Iterable[str]) -> str:
-    """Return "x, y were random"; of more than FEW names the first FEW, and how many more."""
+    """Return "x was random" or "x, y were random"; of more than FEW names the first FEW, and how
+    many more."""
     listed = list(names)
     shown = ", ".join(listed[:FEW]) + (f" and {len(listed) - FEW} more" if listed[FEW:] else "")
     return f"{shown} {'was' if len(listed) == 1 else 'were'} random"

@@ -137,9 +137,9 @@ def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
 
 def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
     """The table [items, rows] of an operand of RowAttention: the offset in a flat array at which
-    each row begins. `at` [..., rows, width], int32 as the table, has the offset of each element; a
-    row's elements must follow each other. The leading axes of `at` are broadcast to `lead`, the
-    shape of the items (batch and heads)."""
+    each row begins. `at` [..., rows, width], int32 as the table, has the offset of each element;
+    that a row's elements follow each other is not checked here. The leading axes of `at` are
+    broadcast to `lead`, the shape of the items (batch and heads)."""
     rows = at.shape[-2]
     return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 

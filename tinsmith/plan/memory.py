@@ -54,9 +54,9 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
 
 
 class Lives:
-    """The lifetimes of buffers; `lives` are the first and the last step of each. Offsets may be
-    asked for repeatedly, for other `nbytes`, one a buffer: which are alive at the same time is
-    found out once."""
+    """The lifetimes of buffers; `lives` are the first and the last step of each, inclusive. Offsets
+    may be asked for repeatedly, for other `nbytes`, one a buffer, which are rounded up to ALIGNMENT
+    here: which buffers are alive at the same time is found out once."""
 
     def __init__(self, lives: Sequence[tuple[int, int]]) -> None:
         self._by_life = sorted(range(len(lives)), key=lives.__getitem__)

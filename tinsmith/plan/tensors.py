@@ -101,7 +101,7 @@ class Tensor:
 
     def pin(self) -> None:
         """Refuse halos from now on, also for all tensors above this one: a reader relies on memory
-        without gaps."""
+        without gaps. Call it for a tensor that has no halo yet: this is not checked."""
         for t in self.line:
             t.pinned = True
 

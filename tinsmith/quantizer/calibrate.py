@@ -54,7 +54,8 @@ def observe(
     graph: Graph, axes: Mapping[str, int], samples: Samples, counts: bool, threads: int
 ) -> dict[str, Statistics]:
     """Return name -> statistics of a value over all samples. `axes`: name -> axis of its channels;
-    `counts`: whether histograms are needed, which take a second pass. Raises CalibrationError."""
+    `counts`: whether histograms are needed, which take a second pass. Raises CalibrationError
+    if a value has NaN or infinity."""
     values = Values(graph, list(axes), threads)
     found = {name: Statistics(name, axis) for name, axis in axes.items()}
     steps: list[tuple[str, Callable[[Statistics, Array], None]]] = [("ranges", Statistics.look)]

@@ -353,7 +353,8 @@ class Or(Pattern):
 
 
 def lift(x: Any) -> Pattern:
-    """x itself if it is a pattern; a Var for a name, a Literal for a number. Else TypeError."""
+    """x itself if it is a pattern; a Var for a name (str), a Literal for a bool, int or float.
+    Raises TypeError for all else, such as numpy's integers."""
     if isinstance(x, Pattern):
         return x
     if isinstance(x, str):

@@ -22,8 +22,9 @@ class LaterStep:
 
 class Cycles(dict[int, int]):
     """The times of a profiled run: `id` of a step -> its time, as `Session.run` adds it. `later`:
-    each `LaterStep` -> the program that it has run, whose steps are here, too; `counter`: the cycle
-    counter when the run's last native code ended, by which the counter's rate is measured."""
+    each `LaterStep` -> the program that it has run last, whose steps are here, too; `counter`: the
+    cycle counter when the run's last native code ended. Its differences between runs, over the
+    seconds between them, give cycles per second."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -45,8 +45,8 @@ def _mean(node: Node, x: Value, axes: range, kind: str = "mean") -> Value:
 
 
 def _picture(node: Node) -> Value:
-    """The input with axes of size 1 in front up to rank 3 (c, h, w): ncnn's layers take a vector or
-    a matrix as one channel."""
+    """The input as [N,c,h,w], as ncnn's layers take a vector or a matrix as one channel: axes of
+    size 1 are added behind the batch, [N,w] -> [N,1,1,w]. Higher ranks stay."""
     missing = range(1, 4 - node.rank())
     return node.emit("Unsqueeze", node[0], node.ints(*missing)) if missing else node[0]
 

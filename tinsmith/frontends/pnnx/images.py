@@ -100,8 +100,8 @@ RESIZES = {
 
 
 def _for_each(node: PnnxNode, size: Any, rank: int) -> Value:
-    """The `size` of a resize as a vector with a size for each of `rank` axes. `size` is one number
-    (or value of rank 0) for all axes, or has one for each; how many it has is not checked here."""
+    """The sizes (never factors) of a resize as a vector, one for each of `rank` axes. `size` is one
+    number (or value of rank 0) for all, or has one for each; how many is not checked here."""
     if isinstance(size, int):
         size = (size,) * rank
     value = node.tensor(size)

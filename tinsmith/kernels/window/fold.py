@@ -35,8 +35,8 @@ def larger(kept: Val, new: Val) -> Val:
 
 
 def _largest(xs: Sequence[Val]) -> Part:
-    """`Fold.column` of the float maximum: (the largest number, whether some tap is NaN), lane by
-    lane. One comparison tests two taps for NaN."""
+    """`Fold.column` of the float maximum, lane by lane: (the largest tap, or any where one is NaN;
+    whether one is NaN). One comparison tests two taps for NaN."""
     pairs = [xs[i].unordered(xs[min(i + 1, len(xs) - 1)]) for i in range(0, len(xs), 2)]
     return reduce(Val.max, xs), reduce(Val.__or__, pairs)
 
