@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tinsmith import ops
 from tinsmith.errors import NotWritable
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops.interpret import run_graph
@@ -101,8 +102,6 @@ def test_what_pnnx_cannot_say_is_named_and_nothing_is_written(name: str, tmp_pat
 def test_all_that_cannot_be_said_is_named_at_once(tmp_path: Path) -> None:
     g = Graph("odd")
     x = g.input("x", Type("float32", (2, 4)))
-    from tinsmith import ops
-
     y = ops.ThresholdedRelu(ops.ThresholdedRelu(x, alpha=0.1, name="t"), name="u")
     g.outputs = [ops.Swish(y, alpha=0.5, name="s"), ops.Cast(y, to="uint16", name="c")]
     with pytest.raises(NotWritable) as told:
@@ -134,8 +133,6 @@ def test_a_model_from_onnx_computes_the_same_numbers(tmp_path: Path, backend: st
     "number", [0.1, 1 / 3, 1e-30, -3.0, np.float32(np.pi).item(), float("inf"), 16777217.0]
 )
 def test_numbers_in_formulas_keep_all_their_digits(number: float, tmp_path: Path) -> None:
-    from tinsmith import ops
-
     for dtype in ("float32", "float64"):
         g = Graph("formula")
         g.outputs = [ops.Mul(g.input("x", Type(dtype, (3,))), np.array(number, dtype), name="y")]
@@ -144,8 +141,6 @@ def test_numbers_in_formulas_keep_all_their_digits(number: float, tmp_path: Path
 
 
 def test_names_that_would_end_a_word_are_changed(tmp_path: Path) -> None:
-    from tinsmith import ops
-
     g = Graph("names")
     x = g.input("x", Type("float32", ("N", 3)))
     g.outputs = [ops.Relu(ops.Relu(x, name="a b=c"), name="a_b_c")]
@@ -181,8 +176,6 @@ def test_what_ncnn_s_networks_have_is_said_by_several_operators(tmp_path: Path) 
 
 def test_indices_and_spectra_are_said_in_the_words_of_pytorch(tmp_path: Path) -> None:
     """Computed tuples of indices, sums at indices, and transforms of signals."""
-    from tinsmith import ops
-
     g = Graph("words")
     x, at = g.input("x", Type("float32", (4, 6, 5))), g.input("at", Type("int64", (3, 2)))
     z, s = g.input("z", Type("float32", (2, 8, 2))), g.input("s", Type("float32", (2, 40, 1)))
@@ -210,8 +203,6 @@ def test_indices_and_spectra_are_said_in_the_words_of_pytorch(tmp_path: Path) ->
 
 
 def test_windows_of_one_number(tmp_path: Path) -> None:
-    from tinsmith import ops
-
     g = Graph("windows")
     x, z = g.input("x", Type("float32", (1, 2, 6, 6))), g.input("z", Type("float32", (1, 8, 25)))
     image, block = np.array([6, 6]), np.array([2, 2])
@@ -226,8 +217,6 @@ def test_windows_of_one_number(tmp_path: Path) -> None:
 
 
 def test_indices_and_spectra_that_pytorch_has_no_word_for_are_named(tmp_path: Path) -> None:
-    from tinsmith import ops
-
     g = Graph("odd")
     x, at = g.input("x", Type("float32", (3, 6, 2))), g.input("at", Type("int64", (3, 1)))
     g.outputs = [
@@ -253,8 +242,6 @@ POOLS = [  # kernel, stride, padding, size of the input; whether PyTorch has as 
 def test_padding_after_an_input_begins_no_window(
     kernel: Any, stride: Any, pad: Any, sizes: Any, fits: bool, tmp_path: Path
 ) -> None:
-    from tinsmith import ops
-
     g = Graph("pool")
     x = g.input("x", Type("float32", (1, 2, *sizes)))
     g.outputs = [ops.MaxPool(x, kernel=kernel, stride=stride, pad=pad, ceil_mode=True)]
@@ -268,8 +255,6 @@ def test_padding_after_an_input_begins_no_window(
 
 
 def test_nearest_elements_between_corners_are_not_pytorch_s(tmp_path: Path) -> None:
-    from tinsmith import ops
-
     g = Graph("nearest")
     modes = {"coordinate_transformation_mode": "align_corners", "nearest_mode": "floor"}
     x = g.input("x", Type("float32", (1, 2, 2, 1)))
@@ -280,8 +265,6 @@ def test_nearest_elements_between_corners_are_not_pytorch_s(tmp_path: Path) -> N
 
 def test_axes_of_unknown_size_are_split_and_dropped(tmp_path: Path) -> None:
     """As the file says; what the sizes are is tested in a call. A shape of no axis is one too."""
-    from tinsmith import ops
-
     g = Graph("free")
     x = g.input("x", Type("float32", ("n", "c", 4)))
     first, second = ops.Split(x, [1, 2], axis=1)
@@ -295,8 +278,6 @@ def test_axes_of_unknown_size_are_split_and_dropped(tmp_path: Path) -> None:
 
 
 def test_channels_that_a_number_lacks_are_named(tmp_path: Path) -> None:
-    from tinsmith import ops
-
     g = Graph("number")
     x = g.input("x", Type("float32", ()))
     g.outputs = [

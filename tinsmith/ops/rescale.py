@@ -13,7 +13,9 @@ from tinsmith.ops._dims import broadcast
 from tinsmith.ops._op import OPS, need, op
 
 WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
-SUMS = (np.dtype(np.float32), np.dtype(np.int32))
+"""What Requantize may give."""
+RESCALED = ("float32", *WHOLE)
+"""What Rescale may take."""
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 ENTRIES = 256  # of a table for all bytes
 
@@ -29,7 +31,7 @@ def Rescale(x, factor, bias=None, zero=None):
 @Rescale.type
 def _(x, factor, bias=None, zero=None):
     _check_floats(factor, bias, zero)
-    need(x.dtype in SUMS or name_of(x.dtype) in WHOLE, "x is {}", x.dtype)
+    need(name_of(x.dtype) in RESCALED, "x must be of {}, it is {}", ", ".join(RESCALED), x.dtype)
     return _stretched(x, factor, bias, zero, to=np.dtype(np.float32))
 
 
@@ -46,7 +48,7 @@ def Requantize(x, factor=None, bias=None, zero=None, *, to):
 @Requantize.type
 def _(x, factor=None, bias=None, zero=None, *, to):
     _check_floats(factor, bias, zero)
-    need(x.dtype in SUMS, "x must be float32 or int32, it is {}", x.dtype)
+    need(name_of(x.dtype) in ("float32", "int32"), "x must be float32 or int32: {}", x.dtype)
     need(to in WHOLE, "to must be one of {}, it is {}", ", ".join(WHOLE), to)
     return _stretched(x, factor, bias, zero, to=np.dtype(to))
 

@@ -117,11 +117,6 @@ def flat(zero: Value | None) -> Any:
     return zero.const.reshape(()) if zero.const.size == 1 else zero.const
 
 
-def scaled(sums: Value, factor: Array, bias: Any) -> Value:
-    """sums * factor + bias (None: 0), as float32."""
-    return OPS["Rescale"](sums, factor, bias)
-
-
 def of_dequantised(window: Any) -> Any:
     """The pattern of a convolution `window` (p.Conv or p.ConvTranspose) of dequantised operands. It
     binds the nodes "conv", "left" (of x, xs, xz) and "right" (of w, ws, wz), and the bias b. Scales
@@ -166,7 +161,7 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     tail = (1,) * (rank - 2)
     sums = OPS["ConvInteger"](x, w, flat(nonzero(xz)), flat(nonzero(wz)), **window_of(conv))
     factor = (xs.reshape(()) * ws).reshape(-1, *tail) if ws.size > 1 else (xs * ws).reshape(())
-    return scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
+    return OPS["Rescale"](sums, factor, None if b is None else b.reshape(-1, *tail))
 
 
 def _need_wide_groups(w: Value, conv: Node) -> None:
@@ -380,7 +375,7 @@ def product(left: Node, right: Node) -> Value:
         raise Skip("the zero point of the right factor is computed")
     sums = OPS["MatMulInteger"](a, b, flat(nonzero(za)), flat(nonzero(zb)))
     factor = sa.reshape(()) * (sb if sb.size > 1 else sb.reshape(()))
-    return scaled(sums, factor, None)
+    return OPS["Rescale"](sums, factor)
 
 
 _large: dict[str, Any] = {

@@ -19,7 +19,6 @@ from tinsmith.passes.integers import (
     need_left,
     need_room,
     of_dequantised,
-    scaled,
 )  # fmt: skip
 from tinsmith.passes.lower_quant import given, nonzero
 from tinsmith.passes.manager import has_bytes, register
@@ -79,7 +78,7 @@ def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node)
     zeros = None if nonzero(wz) is None else each(wz.const)  # type: ignore[union-attr, arg-type]
     sums = OPS["ConvInteger"](x, taps, flat(nonzero(xz)), zeros)
     bias = None if b is None else np.tile(b, r * r).reshape(-1, 1, 1)
-    y = scaled(sums, each(xs.reshape(()) * ws).reshape(-1, 1, 1), bias)
+    y = OPS["Rescale"](sums, each(xs.reshape(()) * ws).reshape(-1, 1, 1), bias)
     return OPS["DepthToSpace"](y, blocksize=r, mode="DCR")
 
 

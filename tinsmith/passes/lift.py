@@ -72,8 +72,14 @@ def _under(y: Value, dims: Sequence[Dim]) -> Any:
 def lift_activation(x: Value, f: Node) -> Value:
     """f(reshape(x)) -> reshape(f(x)), and the same for transpose, where an anchor makes x."""
     need_anchor(x, moves=True)
-    assert f.inputs[0] is not None and f.inputs[0].producer is not None
-    return with_(f.inputs[0].producer, x=OPS[f.op.name](x, **f.attrs))
+    return _lifted(x, f)
+
+
+def _lifted(x: Value, f: Node) -> Value:
+    """move(f(x, ...)) for f(move(x), ...), where a Reshape or Transpose makes the first input."""
+    moved, *rest = f.inputs
+    assert moved is not None and moved.producer is not None
+    return with_(moved.producer, x=OPS[f.op.name](x, *rest, **f.attrs))
 
 
 @rules.rule(
@@ -89,11 +95,9 @@ def lift_rescaling(x: Value, f: Node) -> Value:
     """f(reshape(x), k, ...) -> reshape(f(x, k, ...)), and the same for transpose, where f rescales
     or requantises by single numbers, and an anchor makes x."""
     need_anchor(x, moves=True)
-    moved, *terms = f.inputs
-    if any(v is not None and (v.const is None or v.const.size > 1) for v in terms):
+    if any(v is not None and (v.const is None or v.const.size > 1) for v in f.inputs[1:]):
         raise Skip("it has a factor or a term for each place")
-    assert moved is not None and moved.producer is not None
-    return with_(moved.producer, x=OPS[f.op.name](x, *terms, **f.attrs))
+    return _lifted(x, f)
 
 
 @rules.rule(

@@ -312,16 +312,15 @@ def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q
     if back and readers.isdisjoint(PRODUCTS):
         raise Skip("nothing multiplies these bytes")
     step, shift = float(scale.item()), 0.0
-    terms = []
-    for v, s, z in ((a, sa, za), (b, sb, zb)):
+    factors = []
+    for s, z in ((sa, za), (sb, zb)):
         factor = float(s.item()) / step
         if factor > ENTRIES:
             raise Skip("one step of a term is beyond all steps of the sum")
         shift -= factor * (0 if z is None or z.const is None else int(z.const.item()))
-        terms.append((v, np.float32(factor)))
-    first, last = terms
-    last = OPS["Rescale"](*last, np.float32(shift) if shift else None)
-    return _narrow(OPS["Add"](OPS["Rescale"](*first), last), zero, q.output.dtype)
+        factors.append(np.float32(factor))
+    last = OPS["Rescale"](b, factors[1], np.float32(shift) if shift else None)
+    return _narrow(OPS["Add"](OPS["Rescale"](a, factors[0]), last), zero, q.output.dtype)
 
 
 @requantise.rule(
