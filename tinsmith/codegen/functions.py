@@ -204,8 +204,9 @@ def _is_const(x: Val) -> bool:
 
 
 def _extreme(of_masks: Pair, of_numbers: Pair, x: Val, y: Val) -> Val:
-    """numpy's maximum or minimum, NaN where x or y is NaN: `of_masks` for bools; else `of_numbers`,
-    `Val.max` or `Val.min`, which gives its second operand where the first is NaN."""
+    """Emit numpy's maximum or minimum of x and y, which is NaN where either is. `of_masks` computes
+    it for bools, `of_numbers` (`Val.max` or `Val.min`) for numbers. That gives its second operand
+    where either is NaN: so a constant is put first, and without one x is tested for NaN."""
     if _is_mask(x):
         return of_masks(x, y)
     if not x.ty.is_float:

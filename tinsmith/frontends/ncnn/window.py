@@ -48,10 +48,12 @@ def same_padding(
     x: Value, letters: tuple[str, ...], spans: Sequence[int], strides: Sequence[int], lower: bool,
     numbers: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """The SAME padding of x for windows of `spans` elements, as attributes of our Conv. With
-    `lower` an odd padding has more at the begin, but along depths ncnn has more at the end. With
-    `numbers`, or `lower` and depths, it is returned as `pad`, else as `auto_pad`. Raises
-    Unsupported where numbers depend on unknown sizes, or ncnn's padding would be negative."""
+    """The SAME padding of x as ncnn pads, as attributes of our Conv or pooling: {"auto_pad": ...},
+    or {"pad": ...} with `numbers`, and where auto_pad has no word for it: with `lower`, for an odd
+    padding, ncnn has one more at the begin, but along depths ("d" in `letters`) at the end. `spans`
+    and `strides`: elements from the first to the last of a window and between two windows, an axis
+    each. Raises Unsupported for strides below 1, where numbers depend on unknown sizes, and where
+    ncnn would pad by less than 0."""
     if min(strides) < 1:
         raise Unsupported(f"its stride is {tuple(strides)}")
     depths = lower and "d" in letters

@@ -228,9 +228,9 @@ def _shared(shape: Shape, threads: int) -> list[Shape]:
 
 
 def _together(shape: Shape, target: Target) -> list[int]:
-    """The values of `together` to try, ascending: about 1, 2, 4, ..., up to all row panels of a
-    share, as long as the tiles that keep their sums fit into LEFT of L2. Only 1 if L2 keeps the
-    right factors: larger groups would save no reads."""
+    """The values of `Shape.together` to try, ascending: about 1, 2, 4, ... row panels, at most all
+    of a share, and so few that the tiles that hold their sums take at most the part LEFT of L2.
+    Only 1 if the right factors stay in L2 (`is_near`): larger groups would save no reads."""
     share = 1 if shape.is_near(target) else -(-shape.tiling.rows.count // shape.cuts)
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     doubled = (min(most, 2**i) for i in range(most.bit_length() + 1))

@@ -296,8 +296,8 @@ def write(
     stores weights as float16, `binary` writes NAME.param.bin instead of text. Return the paths that
     were written.
 
-    Raises NotWritable with everything that ncnn has no layer for, before anything is written;
-    ModelFileError.
+    Raises NotWritable, before anything is written, with everything that ncnn has no layer for, and
+    ModelFileError if a file cannot be written.
     """
     param = Path(path)
     stem = param.name.removesuffix(".bin").removesuffix(".param")
