@@ -196,10 +196,11 @@ _pointwise = {
 def convolution_of_pairs(
     left: Node, right: Node, x: Value, w: Value, b: Array | None, conv: Node
 ) -> Value:
-    """conv(deq(x), deq(w), b) -> that of `convolution`, where pairs of bytes are faster: of one
-    group, at least LEAST channels on both sides, and if it has several taps at stride 1 those of
-    `_has_winograd`; or depthwise, with no 1x1 convolution of floats beside it (`_is_widened`,
-    `_is_narrowed`)."""
+    """conv(deq(x), deq(w), b) -> the result of the rule `convolution`, where products of pairs of
+    bytes are faster than those of floats. A convolution of one group needs at least LEAST input and
+    LEAST output channels, and one tap, a stride above 1, or `_has_winograd`; one of several groups
+    must be depthwise, with no 1x1 convolution of floats before (`_is_widened`) or after it
+    (`_is_narrowed`)."""
     dims = filled_dims(w)
     unit = all(s == 1 for s in conv.stride or (1,))
     if conv.group == 1 and prod(dims[2:]) > 1 and unit and not _has_winograd(dims, conv):

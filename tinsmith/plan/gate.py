@@ -63,11 +63,12 @@ class Gate:
         self._known: dict[Node, bool] = {}
 
     def follows(self, node: Node) -> bool:
-        """Whether the static types of a node's outputs follow from its type rule and what it reads
-        (never, for control flow). Where they do not follow, only kernels that check sizes may
-        compute the node, or its reference, whose results are compared with the plan. True also if
-        an output's type is not static: the reference then computes the node to memory of its own.
-        Raises TypeRuleError if types and rule contradict each other."""
+        """Whether the static types of a node's outputs follow from its type rule and what it reads;
+        for a region, whether those of all its nodes do; for other control flow, never. Where they
+        do not follow, only kernels that check sizes may compute the node, or its reference, whose
+        results are compared with the plan. Before all this: True for any node with an output whose
+        type is not static, because its reference computes it to memory of its own. Raises
+        TypeRuleError if types and rule contradict each other."""
         known = self._known.get(node)
         if known is None:
             known = self._known[node] = self._follows(node)

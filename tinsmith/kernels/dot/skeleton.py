@@ -80,8 +80,9 @@ class Operands:
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
 
     def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
-        """Load rows [first, last) of B, and yield each as neighbouring vectors of `widths` lanes:
-        24-bit weights as `narrow.lines` does."""
+        """Load rows [first, last) of B, and yield each as neighbouring vectors of `widths` lanes,
+        widened. 24-bit weights are unpacked to float32 (`narrow.lines`); `first` and `last` are
+        then multiples of 4."""
         if self.ones:
             lane = self.row.one(self.row.right)
             one = [self.b.b.const(lane, self.row.lane.x(width)) for width in widths]
