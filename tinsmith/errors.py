@@ -228,6 +228,11 @@ class QuantizeError(TinsmithError, ValueError):
     zero, negative or not finite."""
 
 
+class ScaleError(ImportFailed, QuantizeError):
+    """Constant scales in a model file leave no numbers: they are infinite or NaN, or, where results
+    are divided by them, zero or negative; lists all of them."""
+
+
 # ---- running
 
 

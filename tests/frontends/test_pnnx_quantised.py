@@ -68,8 +68,8 @@ REFUSED = {
     "packed": (
         Q, "pnnx.custom_op.quantized.conv2d l 1 1 q y $arg_0=q", "has not written their scale"
     ),
-    "no scale": (Q.replace("0.1", "-0.1"), "torch.dequantize d 1 1 q y", "its scale is -0.1"),
-    "nan": (Q.replace("0.1", "nan"), "torch.dequantize d 1 1 q y", "its scale is nan"),
+    "no scale": (Q.replace("0.1", "-0.1"), "torch.dequantize d 1 1 q y", "its scale .* is -0.1;"),
+    "nan": (Q.replace("0.1", "nan"), "torch.dequantize d 1 1 q y", "its scale .* is nan;"),
     "a word": (Q.replace("0.1", "house"), "torch.dequantize d 1 1 q y", "no number|not as exp"),
     "zero outside": (Q.replace("=3", "=300"), "torch.dequantize d 1 1 q y", "outside uint8"),
     "another type": (Q.replace(")u8", ")f64"), "torch.dequantize d 1 1 q y", "as float64"),

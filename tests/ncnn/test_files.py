@@ -24,7 +24,7 @@ from tinsmith.errors import (
 )
 from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.formats.ncnn.param import param_bytes, param_text, read_param
-from tinsmith.formats.ncnn.schema import layer_type
+from tinsmith.formats.ncnn.schema import COMMON, MOST_PARAMS, layer_type
 from tinsmith.formats.ncnn.weights import read_weights
 from tinsmith.frontends.ncnn.node import Node, layer
 from tinsmith.ops import OPS, op
@@ -216,6 +216,16 @@ def test_a_row_that_means_nothing_is_refused_at_once(type: str, params: str, wei
     with pytest.raises(OptionError, match=type):
         layer_type(type, params, weights)
     assert type not in LAYERS
+
+
+def test_numbers_of_parameters_are_told_as_they_are_checked() -> None:
+    most = MOST_PARAMS - 1
+    with pytest.raises(OptionError, match=rf"0 to {most}, of which every type has {COMMON[:2]} "):
+        layer_type("Own", f"{MOST_PARAMS} a=0")
+    taken = {p.id for p in LAYERS["ReLU"].params if p.id > 1}
+    free = ", ".join(f"{i} p{i}=0" for i in range(MOST_PARAMS) if i not in taken)
+    layer_type("Own", free)
+    assert {p.id for p in LAYERS.pop("Own").params} == set(range(MOST_PARAMS))
 
 
 def test_two_weights_with_a_comma_between_them_are_told_what_belongs_there() -> None:

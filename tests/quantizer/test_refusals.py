@@ -77,6 +77,38 @@ def test_samples_that_make_up_no_batches() -> None:
     refused(CalibrationError, "24 samples for 'x' make up no batches of 5", graph=FIXED)
 
 
+def fixed_batch(batch: int, *target: int) -> Graph:
+    """A model whose Reshape fixes the batch, though its input leaves it free."""
+    b = Building("N", 3, 4, 4)
+    y = b.emit("Reshape", b.emit("Relu", b.conv(b.x, 2)), np.array([batch, *target]))
+    return b.ends(b.emit("MatMul", y, b.weights(32, 5)))
+
+
+@pytest.mark.parametrize("target", [32, -1])
+def test_samples_are_read_one_by_one_where_nodes_fix_that(target: int) -> None:
+    graph = fixed_batch(1, target)
+    x = np.random.default_rng(0).standard_normal((9, 3, 4, 4)).astype(np.float32)
+    found = ts.quantize(graph, x, progress=False)
+    assert found.samples == 9 and len(found.layers) == 2
+    one = graph.clone({"x": Type(F32, (1, 3, 4, 4))})
+    single = ts.quantize(one, x, progress=False)
+    assert found.judgement.outputs == single.judgement.outputs
+    y = ts.compile(found.graph)(x[:1])
+    np.testing.assert_array_equal(y, ts.compile(single.graph)(x[:1]))
+
+
+@pytest.mark.parametrize("target", [32, -1])
+def test_a_batch_that_nodes_fix_is_told(target: int, tmp_path: Path) -> None:
+    graph = fixed_batch(2, target)
+    x = np.random.default_rng(0).standard_normal((8, 3, 4, 4)).astype(np.float32)
+    told = r"as \[8, 3, 4, 4\]: .*input_shapes=\{'x': \(B, 3, 4, 4\)\}"
+    refused(CalibrationError, told, x, graph)
+    assert ts.quantize(graph, x[:2], progress=False).samples == 2
+    ts.write(graph, path := tmp_path / "x.onnx")
+    two = ts.load(path, input_shapes={"x": (2, 3, 4, 4)})
+    assert ts.quantize(two, x, progress=False).samples == 8
+
+
 def test_labels_of_another_number() -> None:
     have = "but the data have 24 samples along the first axis of 'x'"
     refused(CalibrationError, f"`labels` holds 3 labels, {have}", labels=[1, 2, 3])

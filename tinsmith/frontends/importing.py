@@ -24,10 +24,12 @@ from tinsmith.errors import (
     ImportFailed,
     ModelWarning,
     OptionError,
+    ScaleError,
     TinsmithError,
     suggest,
     warn,
 )
+from tinsmith.frontends.scales import HELP as SCALE_HELP
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.types import shapes_agree
 from tinsmith.records import dataclass
@@ -115,6 +117,8 @@ class Import:
         self.shapes = shapes or {}
         self.name = file or "the model"
         self.problems: list[Problem] = []
+        self.scales = 0
+        """How many of the problems are scales that leave no numbers."""
         self.notes: list[str] = []
         self.count = 0
 
@@ -159,6 +163,7 @@ class Import:
             raise
         except TinsmithError as error:
             reason = str(error)
+            self.scales += isinstance(error, ScaleError)
         except _MISFITS as error:
             reason = (
                 f"its inputs or attributes are not as expected ({type(error).__name__}: {error})"
@@ -168,9 +173,11 @@ class Import:
 
     def finish(self, graph: Graph) -> Graph:
         """Return `graph`, the whole model, once all nodes are imported; set its `files`. Raises
-        ImportFailed with all problems. Warns of notes, and keeps them in `graph.meta["notes"]`."""
+        ImportFailed with all problems, as ScaleError if they are nothing but scales. Warns of
+        notes, and keeps them in `graph.meta["notes"]`."""
         if self.problems:
-            raise ImportFailed(self._described())
+            only = self.scales == len(self.problems)
+            raise (ScaleError if only else ImportFailed)(self._described())
         graph.files = self.files
         if self.notes:
             graph.meta["notes"] = tuple(self.notes)
@@ -194,4 +201,6 @@ class Import:
             lines.append(f"  {shown} x{len(named)}: {reason} [{where}]")
         if self.importers.help and any(not p.reason for p in self.problems):
             lines.append(self.importers.help)
+        if self.scales:
+            lines.append(SCALE_HELP)
         return "\n".join(lines)

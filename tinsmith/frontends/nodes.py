@@ -11,6 +11,7 @@ import numpy as np
 
 from tinsmith.errors import GraphError, TypeRuleError, suggest
 from tinsmith.frontends.importing import BROKEN, Broken, Import, Importer, Skipped, Unsupported
+from tinsmith.frontends.scales import SCALES, check_scales
 from tinsmith.graph import Graph, Origin, Type, Value
 from tinsmith.graph.types import compatible
 from tinsmith.ops import OPS
@@ -121,8 +122,10 @@ class SourceNode:
         """Add a node of our operator `op` to the graph; return its output, or the tuple of outputs.
         Arrays among the inputs become constants. Raises TypeRuleError if the inputs do not fit; in
         the body of a branch or loop, which may never run, adds a `Refused` node that raises this
-        error when it runs."""
+        error when it runs. Raises ScaleError for constant scales that leave no numbers."""
         values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
+        if op in SCALES:
+            check_scales(op, values, bool(attrs.get("block_size")))
         graph, name = self.scope.graph, f"{self.label}/{op}"
         try:
             node = graph.add(OPS[op], *values, name=name, origin=self.origin, **attrs)

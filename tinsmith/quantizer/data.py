@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import CalibrationError, MissingFile
+from tinsmith.errors import CalibrationError, MissingFile, TypeRuleError
 from tinsmith.formats import npz
 from tinsmith.graph import Graph, Type, Value, shapes_agree
+from tinsmith.graph.copy import shaped_types
 from tinsmith.runtime.inputs import transposing
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +27,8 @@ class Samples:
     are reached. Raises CalibrationError, when it is made, for data that do not fit the inputs, or
     that are constant for an input that needs a range; MissingFile.
 
-    batch     samples of a batch, for inputs whose type does not fix them
+    batch     samples of a batch, for inputs whose type does not fix them: those given, or 1 where
+              nodes of the graph take no more
     ranged    names of the inputs that need a range
     number    how many batches there are
     total     how many samples there are
@@ -45,6 +47,7 @@ class Samples:
         self._sources = list(self._read(data))
         if not self._sources:
             raise CalibrationError("there are no data to calibrate with")
+        self._fit(graph)
         self._check()
 
     def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
@@ -135,6 +138,27 @@ class Samples:
             labels += [np.asarray(a).reshape(-1) for n, a in arrays.items() if n not in pieces]
             for one in zip(*pieces.values(), strict=True):
                 yield dict(zip(pieces, one, strict=True))
+
+    def _fit(self, graph: Graph) -> None:
+        """Set `batch` to 1 if the graph takes a single sample and not the first batch, as with a
+        Reshape to [1, -1]. Raises CalibrationError if it takes neither."""
+        told, dims, name = "", "", self.inputs[0].name
+        for batch in dict.fromkeys((self.batch, 1)):
+            self.batch = batch
+            first = next(self._batches([]), None)
+            if first is None:
+                return
+            shapes = [first[v.name].shape for v in self.inputs]
+            try:
+                graph.clone(shaped_types(graph, shapes))
+                return
+            except TypeRuleError as error:
+                told = told or f"{list(shapes[0])}: {error}"
+                dims = ", ".join(map(str, ("B", *shapes[0][1:])))
+        raise CalibrationError(
+            f"the model does not take {name!r} as {told}. If its nodes fix a batch B, load it with "
+            f"that: tinsmith.load(MODEL, input_shapes={{{name!r}: ({dims})}})"
+        )
 
     def _check(self) -> None:
         """Read all data once, to set `number`, `total` and `labels`. Raises CalibrationError for

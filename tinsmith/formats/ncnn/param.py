@@ -17,13 +17,11 @@ import numpy as np
 
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.ncnn.layers import LAYERS
-from tinsmith.formats.ncnn.schema import Param, Schema
+from tinsmith.formats.ncnn.schema import MOST_PARAMS, Param, Schema
 from tinsmith.records import dataclass
 
 MAGIC = 7767517
 BINARY_MAGIC = struct.pack("<i", MAGIC)
-MOST_PARAMS = 32
-"""Parameters have numbers below this, ncnn's own limit."""
 CUSTOM = 1 << 8
 """The bit that marks types without a number of their own in binary files."""
 END, LISTS, TEXTS = -233, -23300, -23400

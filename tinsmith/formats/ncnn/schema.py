@@ -23,6 +23,8 @@ from typing import Any
 from tinsmith.errors import DuplicateName, ModelFileError, OptionError
 from tinsmith.records import dataclass
 
+MOST_PARAMS = 32
+"""Parameters have numbers below this, ncnn's own limit."""
 COMMON = "30 shapes=[i], 31 featmask=0"
 LARGEST = -3.402823466385288596e38
 """The number that ncnn uses for minus infinity."""
@@ -169,9 +171,10 @@ def layer_type(
         made = _weights(weights, names) if isinstance(weights, str) else weights
     except ValueError as error:
         raise OptionError(f"the row of ncnn layer type {type!r} cannot be read: {error}") from error
-    if type.split() != [type] or not all(0 <= p.id < 32 for p in found):
+    if type.split() != [type] or not all(0 <= p.id < MOST_PARAMS for p in found):
         raise OptionError(
-            f"ncnn layer type {type!r}: a name has no spaces, and numbers are 0 to 29"
+            f"ncnn layer type {type!r}: a name has no spaces, and numbers are 0 to "
+            f"{MOST_PARAMS - 1}, of which every type has {COMMON}"
         )
     LAYERS[type] = Schema(type, number, found, made)
     return LAYERS[type]

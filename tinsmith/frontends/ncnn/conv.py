@@ -31,6 +31,7 @@ from tinsmith.frontends.ncnn.window import (
     spatial,
     window,
 )
+from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value
 
 
@@ -119,6 +120,7 @@ def byte_weights(w: Array, scales: Array) -> Array:
     if w.dtype == np.int8:
         return w
     per = scales.repeat(w.shape[0] // scales.size) if scales.size > 1 else scales
+    per = np.where(np.isinf(per), 0, per)  # of weights that are all 0, as ncnn2table writes it
     v = w * per.reshape(-1, *(1,) * (w.ndim - 1)).astype(np.float32)
     return np.clip(np.trunc(v + np.copysign(np.float32(0.5), v)), -127, 127).astype(np.int8)
 
@@ -128,18 +130,19 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     int32 product, which is scaled back to float32, gets the float bias b (None: none) and the
     activation, and is quantised to int8 if the layer has a `top_scale`. The scales are weights of
     the layer."""
-    scales, bottom = node.weight("weight_scales"), node.weight("bottom_scale")
-    q = byte_weights(w, scales)
-    sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")
+    scales, bottom = node.weight("weight_scales"), node.scales("bottom_scale")
     per = scales.repeat(w.shape[0] // scales.size)
     with np.errstate(divide="ignore"):
         factor = np.where(per == 0, 0, 1 / (np.float32(bottom[0]) * per)).astype(np.float32)
+    check_scale(factor, "1 / (bottom_scale * weight_scales)", divides=False)
+    q = byte_weights(w, scales)
+    sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")
     last = sums.rank == 2 or node.type == "InnerProduct"
     along = (lambda a: a) if last else functools.partial(node.channels, x=sums)
     y = node.emit("Mul", sums, along(factor))
     y = y if b is None else node.emit("Add", y, along(b))
     y = active(node, y)
-    return quantised(node, y, node.weight("top_scale")) if node.has("top_scale") else y
+    return quantised(node, y, node.scales("top_scale")) if node.has("top_scale") else y
 
 
 # ---- back
@@ -276,7 +279,7 @@ def gemm(node: Node) -> Result:
                 else blocks(node, "b", n, k, term)
             )
             if array.dtype == np.int8:
-                scale = node.weight("a_scales" if name == "A" else "b_scale")
+                scale = node.scales("a_scales" if name == "A" else "b_scale")
                 array = array.astype(np.float32).reshape(rows, columns)
                 by = scale[:, None] if name == "A" and not trans[name] else scale
                 array = array / by
@@ -335,7 +338,7 @@ def blocks(node: Node, name: str, n: int, k: int, term: int) -> Array:
     ones = np.unpackbits(packed, axis=1, bitorder="little")[:, : k * bits].reshape(n, k, bits)
     whole = ones.astype(np.int32) @ (1 << np.arange(bits))
     whole -= (whole >> (bits - 1)) << bits
-    scales = node.weight(f"{name}_scales", n, -1).repeat(block, axis=1)[:, :k]
+    scales = node.scales(f"{name}_scales", n, -1).repeat(block, axis=1)[:, :k]
     return (whole / scales).astype(np.float32)
 
 

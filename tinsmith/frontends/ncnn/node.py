@@ -11,6 +11,7 @@ from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import Array as Array
 from tinsmith.frontends.nodes import Result as Result
 from tinsmith.frontends.nodes import Scope, SourceNode
+from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value
 
 Size = int | Value
@@ -46,6 +47,13 @@ class Node(SourceNode):
         if shape and (min(shape) < -1 or (array.size % known if known else array.size)):
             raise Unsupported(f"its weight {name!r} of {array.size} numbers makes no {shape}")
         return array.reshape(shape or -1)
+
+    def scales(self, name: str, *shape: int, divides: bool = True) -> Array:
+        """A weight that is a scale: ncnn's integers are real * scale, and real numbers again when
+        divided by it. Raises ScaleError for numbers that are none (`check_scale`)."""
+        found = self.weight(name, *shape)
+        check_scale(found, repr(name), divides=divides)
+        return found
 
     def has(self, name: str) -> bool:
         """Whether the layer has the weight `name`, maybe empty."""

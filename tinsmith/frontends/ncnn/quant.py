@@ -16,13 +16,13 @@ def _by(node: Node, array: Array, x: Value) -> Value:
 @layer("Quantize")
 def quantize(node: Node) -> Result:
     node.attr("scale_data_size")
-    scale = node.weight("scale")
+    scale = node.scales("scale")
     return quantised(node, node[0], scale[:1] if rank(node[0]) == 1 else scale)
 
 
 def _real(node: Node, scale: str) -> Value:
     x = node.emit("Cast", node[0], to="float32")
-    y = node.emit("Mul", x, _by(node, node.weight(scale), x))
+    y = node.emit("Mul", x, _by(node, node.scales(scale, divides=False), x))
     offset = node.weight("bias")
     return node.emit("Add", y, _by(node, offset, x)) if offset.size else y
 
@@ -36,4 +36,4 @@ def dequantize(node: Node) -> Result:
 @layer("Requantize")
 def requantize(node: Node) -> Result:
     node.ignore("scale_in_size", "scale_out_size", "bias_size")
-    return quantised(node, active(node, _real(node, "scale_in")), node.weight("scale_out"))
+    return quantised(node, active(node, _real(node, "scale_in")), node.scales("scale_out"))

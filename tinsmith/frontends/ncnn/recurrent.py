@@ -23,7 +23,7 @@ def _gates(node: Node, name: str, gates: tuple[int, ...], of: int) -> Array:
     divided by their scales."""
     array = node.weight(name)
     if array.dtype == np.int8:
-        scales = node.weight("w_scales" if name == "w" else "r_scales")
+        scales = node.scales("w_scales" if name == "w" else "r_scales")
         array = (array.reshape(scales.size, -1) / scales[:, None]).astype(np.float32)
     return array.reshape(-1, len(gates), of, array.size // (len(gates) * of * _count(node)))[
         :, list(gates)
@@ -86,7 +86,7 @@ def embed(node: Node) -> Result:
     node.ignore("weight_data_size")
     table = node.weight("weight", rows, width).astype(np.float32)
     if node.attr("quantize_term"):
-        table = table / node.weight("weight_scale")[0]
+        table = table / node.scales("weight_scale")[0]
     if node.attr("bias_term"):
         table = table + node.weight("bias")
     index = node.emit("Cast", node[0], to="int64")
@@ -138,7 +138,7 @@ def _projected(node: Node, x: Value, name: str) -> Value:
     }[name]  # fmt: skip
     w = blocks(node, name, rows, columns, term) if term >= 400 else node.weight(name, rows, columns)
     if w.dtype == np.int8:
-        w = (w / node.weight(f"{name}_scales")[:, None]).astype(np.float32)
+        w = (w / node.scales(f"{name}_scales")[:, None]).astype(np.float32)
     if node.has(f"{name}_input"):
         w = w * node.weight(f"{name}_input")
     bias = node.const(node.weight(f"{name}_b"))

@@ -12,6 +12,7 @@ from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.contrib_attention import packed_attention
 from tinsmith.frontends.onnx.neural import AVERAGE_POOL, recurrent_of
 from tinsmith.frontends.onnx.rows import renamed
+from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value
 
 _MS = "com.microsoft."
@@ -71,7 +72,7 @@ def where(call: Call) -> Result:
 def attention(call: Call) -> Result:
     """Import QAttention. Inputs: x, weights, bias, the scales of x and of weights, a mask, the zero
     points of x and of weights, the past."""
-    scales = call.emit("Mul", call[3], call[4])
+    scales = _product_scale(call, 3, 4)
     total = _scaled_product(call, call[0], call[1], scales, call.arg(6), call.arg(7), call.arg(2))
     return packed_attention(call, total, call.arg(5), call.arg(8), None)
 
@@ -81,6 +82,7 @@ def softmax(call: Call) -> Result:
     """Import QLinearSoftmax as in ONNX Runtime, which multiplies by floor(1 / output scale), so
     that a scale above 1 gives nothing but the zero point."""
     rank, axis = call[0].rank, call.attr("axis", -1)
+    check_scale(call[3], "y_scale", divides=True)
     if call.attr("opset", 13) < 13 and (rank is None or axis % rank != rank - 1):
         raise Unsupported("softmax over several axes, as before opset 13, is not supported")
     y, one = call.emit("Softmax", _real(call, 0), axis=axis), call.number(1, call[3])
@@ -120,7 +122,7 @@ def linear(call: Call) -> Result:
 def integer_matmul(call: Call) -> Result:
     """Import MatMulIntegerToFloat: a @ b of quantised matrices, as float. Inputs: a, b, their
     scales, their zero points, a bias."""
-    scales = call.emit("Mul", call[2], call[3])
+    scales = _product_scale(call, 2, 3)
     return _scaled_product(call, call[0], call[1], scales, call.arg(4), call.arg(5), call.arg(6))
 
 
@@ -129,6 +131,7 @@ def dynamic_matmul(call: Call) -> Result:
     """Import DynamicQuantizeMatMul: a @ b as float, for a float a, which is quantised in the run,
     and a quantised b. Inputs: a, b, the scale and zero point of b, a bias."""
     a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
+    check_scale(call[2], "b_scale", divides=False)
     scales = call.emit("Mul", scale, call[2])
     return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))
 
@@ -158,6 +161,13 @@ def _gates(call: Call, at: int, scale: int) -> Value:
     turned = np.ascontiguousarray(w.transpose(0, 2, 1))
     block = max(1, w.shape[1])
     return call.emit("DequantizeLinear", turned, *spread, axis=2, block_size=block)
+
+
+def _product_scale(call: Call, a: int, b: int) -> Value:
+    """The scale of products: the inputs number a and b, which are scales, multiplied."""
+    for at in (a, b):
+        check_scale(call[at], "scale", divides=False)
+    return call.emit("Mul", call[a], call[b])
 
 
 def _scaled_product(

@@ -50,8 +50,6 @@ def _constants(grid: Grid) -> tuple[Any, ...]:
     least, most = LIMITS[grid.dtype]
     if scale.dtype.kind not in "iuf" or zero.dtype.kind not in "iuf":
         raise Unsupported("its scale or zero point is no number")
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
-        raise Unsupported(f"its scale is {scale.min()}, which is none")
     if not ((least <= zero) & (zero <= most)).all():
         raise Unsupported(f"its zero point lies outside {grid.dtype}")
     return scale.astype(np.float32), zero.astype(grid.dtype)
