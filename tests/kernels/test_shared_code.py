@@ -31,7 +31,12 @@ from tinsmith.plan.equivalence import Answers, packing
 Array = np.ndarray[Any, Any]
 Machine = tuple[str, str]
 """A target and a precision."""
-MACHINES = ("avx512vnni", "default"), ("amx", "default"), ("avx512bf16", "bfloat16")
+MACHINES = (
+    ("avx512vnni", "default"),
+    ("amx", "default"),
+    ("avx512bf16", "bfloat16"),
+    ("avx2", "default"),
+)
 """A kernel is emitted for the first of these for which it takes a case: its code is not run."""
 
 
