@@ -53,8 +53,8 @@ _WHOLE = ("i8", "u8", "i16", "u16", "i32")
 class Product:
     """A row of the table: a way to multiply operands `a` and `b` and to add to sums.
 
-    takes        pairs of element types (numpy's names) of `a` and `b` in a model; none if the row is
-                 only for operands that a kernel prepares (`window/integers_saturating.py`)
+    takes        pairs of element types (numpy's names) of `a` and `b` in a model; none if only
+                 kernels that prepare operands may use it (`window/integers_saturating.py`)
     left, right  element types of `a` and `b` as they are packed
     lane, sums   the type of a lane, which holds a k-group of them, and of a sum
     step         the instructions (see `Step`)
