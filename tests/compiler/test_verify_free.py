@@ -16,11 +16,11 @@ from tests.cli.harness import tinsmith
 from tests.models import GRAPHS
 from tests.transformer import transformer
 from tests.wrong import misplaced, spoiled
-from tinsmith.compiler.bisect import Bisection, Freed
+from tinsmith.compiler.bisect import Bisection
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options, machine_of
-from tinsmith.compiler.verify_sizes import sizes_for
+from tinsmith.compiler.verify_sizes import Freed, sizes_for
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import with_numbers
 from tinsmith.kernels._kernel import KERNELS, Skip, Tier, kernel

@@ -142,12 +142,12 @@ def test_who_reads_what_decides() -> None:
     node = next(n for n in g.nodes if n.op.name == "Conv")
     site = make_site(node, level("avx2"))
     x, image, flops = site.input(0), 1e6, 1e8
-    assert not by_positions(site, x, image, flops, 28, 28, weights=0)  # one thread has all
+    assert not by_positions(site, x, image, flops, (28, 28), weights=0)  # one thread has all
     site.threads = 2
-    assert by_positions(site, x, image, flops, 28, 28, weights=0)
-    assert not by_positions(site, x, image, flops, 28, 28, weights=100 * image)  # all, twice
-    assert not by_positions(site, x, image, flops, 1, 28, weights=0)  # nothing to share
-    assert not by_positions(site, x, image, flops, 28, 28, weights=0, planes=1000)  # far apart
-    assert by_positions(site, x, image, flops, 28, 28)
+    assert by_positions(site, x, image, flops, (28, 28), weights=0)
+    assert not by_positions(site, x, image, flops, (28, 28), weights=100 * image)  # all, twice
+    assert not by_positions(site, x, image, flops, (1, 28), weights=0)  # nothing to share
+    assert not by_positions(site, x, image, flops, (28, 28), weights=0, planes=1000)  # far apart
+    assert by_positions(site, x, image, flops, (28, 28))
     site.by_channels.add(x)
-    assert not by_positions(site, x, image, flops, 28, 28)
+    assert not by_positions(site, x, image, flops, (28, 28))

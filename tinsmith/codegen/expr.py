@@ -116,8 +116,8 @@ class Expr:
         return list(seen.values())
 
     def fold(self, result: Callable[[Expr, list[T]], T]) -> T:
-        """`result(node, results of its args)` of this node: called once for each node, those of the
-        args first, from left to right."""
+        """`result(node, results of its args)` of this node: called once for each node, recursively,
+        those of the args first, from left to right."""
         memo: dict[int, T] = {}
 
         def of(e: Expr) -> T:

@@ -8,7 +8,7 @@ layouts are as in the whole model.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,24 +17,20 @@ from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import ROUNDING, Array, Difference, compare
-from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.quanta import ALLOWED, cut, given, rounded, unlike
+from tinsmith.compiler.verify_sizes import Freed, Shapes
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
-from tinsmith.formulas import computed
 from tinsmith.graph import Graph, Holder, Node, Value
-from tinsmith.graph.copy import shaped_types, with_numbers
+from tinsmith.graph.copy import shaped_types
 from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.choice import COURSE, list_passes
 from tinsmith.passes.manager import run_passes
 from tinsmith.records import dataclass
-from tinsmith.runtime.free import FreeProgram, Shape
-from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
-from tinsmith.sizes import Size, typical
 
 PASS, KERNEL, PLAN, MODEL, INPUTS = "pass", "kernel", "plan", "model", "inputs"
 
@@ -98,47 +94,6 @@ class Culprit:
             "is rounded otherwise than in the reference: the node makes a small difference large",
             MODEL: f"{self.name}: {self.op} is computed otherwise here, in numpy too",
         }[self.kind]
-
-
-Shapes = Sequence[Shape | None]
-
-
-class Freed:
-    """The sizes of a program for free sizes in which `Bisection` searches: parts of the graph are
-    compiled for the same free sizes, and run at the signature.
-
-    made_for   shapes of the program's inputs, with Sizes where they are free
-    signature  the input shapes of the call whose results differ
-    shapes     like `made_for`, with symbols of the new `scope`
-    """
-
-    def __init__(self, compilation: Compilation, made_for: Shapes, signature: Signature) -> None:
-        example = tuple(None if own is None else tuple(map(typical, own)) for own in made_for)
-        numbers = {
-            wanted
-            for v, own in zip(compilation.canonical.inputs, made_for, strict=True)
-            for wanted, given in zip(v.type.shape or (), own or (), strict=False)
-            if isinstance(wanted, str) and not isinstance(given, Size)
-        }
-        self.scope, self.shapes, *_ = leaving_free(compilation, example, numbers)
-        self._signature = signature
-        self._values: dict[str, int] = {}
-        for own, dims in zip(self.shapes, signature, strict=True):
-            pairs = zip(own or (), dims or (), strict=True)
-            self._values |= {str(d): n for d, n in pairs if isinstance(d, Size)}
-
-    def numbered(self, graph: Graph) -> Graph:
-        """Return a copy of a graph with the signature's numbers for Sizes."""
-
-        def number(size: Size) -> int:
-            return computed([size.form], self._values)(*self._values.values())[0]
-
-        return with_numbers(graph, number)
-
-    def sized(self, program: Program) -> Program | None:
-        """Return a program that was compiled for `shapes` as one for the signature; None where the
-        program's conditions exclude these sizes."""
-        return FreeProgram(program, self.shapes, self.scope).sized(self._signature)
 
 
 class Bisection:

@@ -206,9 +206,9 @@ def _unknown(values: Iterable[Value]) -> list[Hashable]:
 
 
 def _free_constants(graph: Graph, owners: dict[Node, str]) -> None:
-    """Put an Identity node, at the graph's beginning, between each constant that holds Sizes and
-    the nodes of parts that read it. So the constant becomes an input of the part, in which the
-    program's symbols are unknown."""
+    """Let nodes of parts read, instead of a constant that holds Sizes, an Identity of it at the
+    graph's beginning. So its elements become an input of the part: inside a part, the program's
+    symbols are unknown."""
     made: dict[Value, Value] = {}
     for node in owners:
         for i, v in enumerate(node.inputs):

@@ -88,16 +88,16 @@ def verify(
 ) -> Verification:
     """Run a model in generated code and compare every output with the expected one.
 
-    inputs    by name or in order; those not given are taken from the `.npz` given as `against`,
-              else random (free dimensions are then 1; with shapes="free" and no inputs, they
-              have several sizes in turn: typical ones, 1, odd ones, both ends of `sizes`)
+    inputs    by name or in order; those not given are taken from `against` (.npz or mapping), else
+              random (free dimensions are then 1; with shapes="free", the reference and no inputs,
+              they have several sizes in turn: typical ones, 1, odd ones, both ends of `sizes`)
     against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, a .npy
               or .csv file of the only one, or a mapping of names to arrays or such files;
               "y[0,5]" is a part of the output y
     bisect    on a difference, find the first node that differs, or the pass that changed the result
     tolerance the greatest error that counts as equal, relative to the greatest element of the
               output (of each tensor of a sequence or map). Integers and text must be equal
-    save      a folder for files with that node alone and its inputs, to run it again
+    save      a folder for files with the node that `bisect` finds and its inputs, to run it again
     options   those of `compile`
 
     Raises InputError, ImportFailed, MissingPackage.

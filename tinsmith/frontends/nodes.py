@@ -96,10 +96,8 @@ class SourceNode:
     def check_attrs(self) -> None:
         """Raise Unsupported for attributes that the importer function did not read: their meaning
         would be lost."""
-        if names := self.unread():
-            raise Unsupported(
-                f"it has attributes that are not known: {', '.join(map(repr, names))}"
-            )
+        if names := ", ".join(map(repr, self.unread())):
+            raise Unsupported(f"it has attributes that are not known: {names}")
 
     def wants(self, index: int) -> bool:
         """Whether the node has output number `index`, that is, names it."""
@@ -107,17 +105,15 @@ class SourceNode:
 
     def used(self, index: int) -> bool:
         """Whether any node, or the model's outputs, read output number `index`."""
-        return self.wants(index) and self.scope.is_read(self.outputs[index])
+        return self.wants(index) and self.outputs[index] in self.scope.reads
 
     def constant(self, index: int, what: str) -> Array | None:
         """The array of input number `index`, called `what` in messages; None where it is absent.
         Raises Unsupported if it is not constant."""
         value = self.arg(index)
-        if value is None:
-            return None
-        if value.const is None:
+        if value is not None and value.const is None:
             raise Unsupported(f"its {what} ({value.name!r}) is not a constant")
-        return value.const
+        return None if value is None else value.const
 
     # ---- what the importer builds
 
@@ -222,10 +218,6 @@ class Scope:
         """The names of all outputs of the nodes, imported or not."""
 
     # ---- names
-
-    def is_read(self, name: str) -> bool:
-        """Whether a node of this list reads the value `name`, or it is one of the results."""
-        return name in self.reads
 
     def bind(self, name: str, value: Any) -> None:
         """Give `value` a name that nodes see. Raises GraphError where the name is taken."""

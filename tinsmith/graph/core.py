@@ -220,8 +220,7 @@ class Graph:
         return self._append(node.op, inputs, dict(node.attrs), types, name, node.origin, names)
 
     def unique_node(self, name: str) -> str:
-        taken = "\0" + name
-        return self.unique(taken)[1:]
+        return self.unique("\0" + name)[1:]
 
     # ---- editing
 

@@ -57,7 +57,7 @@ def _choice(site: Site, layout: Layout) -> Choice:
     near = single and len(site.extras) > 0
     near = near and by_positions(
         site, max(site.extras, key=lambda v: typical(v.type.nbytes)), read=nbytes - written,
-        flops=flops, units=shares, panels=planes, planes=2 * planes,
+        flops=flops, parts=(shares, planes), planes=2 * planes,
     )  # fmt: skip
     if near:
         parts = whole_shares(parts, site.threads)

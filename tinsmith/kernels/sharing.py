@@ -42,22 +42,22 @@ def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> 
 
 @estimate
 def by_positions(
-    site: Site, source: Value, read: float, flops: float, units: int, panels: int, *,
+    site: Site, source: Value, read: float, flops: float, parts: tuple[int, int], *,
     planes: int = 0, weights: float | None = None,
 ) -> bool:  # fmt: skip
     """Whether threads should share positions rather than channels; not if there is one thread.
 
-    By positions: each thread computes some of the `units` positions of every panel of output
-    channels; all threads read all `weights` (bytes). By channels: each computes some of the
-    `panels` panels, and all read all `read` bytes of `source`. Without `weights` an output channel
-    depends on its own input channel alone (depthwise).
+    `parts`: (positions, panels of output channels) that there are to share. By positions: each
+    thread computes some positions of every panel; all threads read all `weights` (bytes). By
+    channels: each computes some panels, and all read all `read` bytes of `source`. Without
+    `weights` an output channel depends on its own input channel alone (depthwise).
 
     The cheaper way wins: the busiest thread's time, of `flops` in all, plus that of reading what
     other threads have written: most of what it reads of `source`, if the producer shared the other
     way or all threads read all; else the edges of `planes`, the number of channel planes that are
     read or written apart from each other.
     """
-    threads, target = site.threads, site.target
+    threads, target, (units, panels) = site.threads, site.target, parts
     if threads == 1:
         return False
     others = (threads - 1) / threads

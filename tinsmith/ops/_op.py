@@ -349,8 +349,9 @@ def _array(data: Any) -> Any:
 
 
 def _axes(inputs: tuple[Any, ...], kernel: Any) -> int:
-    """The number of spatial axes of an operator with windows, from its attribute `kernel`, or the
-    first of its first two inputs that tells. Raises TypeRuleError where none does."""
+    """The number of spatial axes of an operator with windows: the length of its attribute `kernel`
+    if that is a tuple, else the rank, less 2, of the first of its first two inputs whose rank is
+    known. Raises TypeRuleError where none is."""
     if isinstance(kernel, tuple):
         return len(kernel)
     for v in inputs[:2]:

@@ -248,8 +248,8 @@ def coordinates(
 
 
 def nearest(at: Array, rounding: str, size: int) -> Array:
-    """The index in [0, size) that each coordinate is rounded to, [out]; `rounding` is the Resize's
-    nearest_mode."""
+    """The index that each coordinate is rounded to, clipped to [0, size): int64 [out]. `rounding`
+    is the Resize's nearest_mode."""
     whole = {
         "round_prefer_floor": lambda a: np.ceil(a - MIDDLE),
         "round_prefer_ceil": lambda a: np.floor(a + MIDDLE),

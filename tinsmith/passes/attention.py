@@ -28,9 +28,11 @@ from tinsmith.passes.positions import (
     Once,
     Positions,
     after_moves,
+    counted,
     dense_after,
     dense_before,
     is_move,
+    own_rows,
 )
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
@@ -127,21 +129,6 @@ def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
     if not is_it or not same(cleared.shape, weights.shape):
         return weights, False
     return cleared, True
-
-
-def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """The table of row offsets (`rows_at`) of an operand that is a row-major array of shape
-    `dims` (..., rows, width). `lead`: the shape of the items, as for `rows_at`."""
-    return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
-
-
-def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
-    """The table [items, rows] of an operand of RowAttention: the offset in a flat array at which
-    each row begins. `at` [..., rows, width], int32 as the table, has the offset of each element;
-    that a row's elements follow each other is not checked here. The leading axes of `at` are
-    broadcast to `lead`, the shape of the items (batch and heads)."""
-    rows = at.shape[-2]
-    return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
 
 def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
@@ -249,8 +236,7 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
     if term.type.is_free or any(isinstance(d, Size) for d in shape):
         return free_term(term, array, dims, shape)
-    slabs = np.arange(prod(dims[:-2]), dtype=np.int32).reshape(dims[:-2])
-    table = np.broadcast_to(slabs, shape[:-2]).reshape(-1)
+    table = np.broadcast_to(counted(dims[:-2]), shape[:-2]).reshape(-1)  # of slabs
     if array is not None:
         array = np.ascontiguousarray(array.reshape(-1, *dims[-2:]))
         return term.graph.const(array, term.name), table

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from itertools import chain
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.attention import rows_at, term_of
+from tinsmith.passes.attention import term_of
 from tinsmith.passes.facts import i64
 from tinsmith.passes.manager import register
+from tinsmith.passes.positions import counted, rows_at
 from tinsmith.passes.strides import dense, formula, merged
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, p
@@ -211,7 +211,7 @@ def _table(
     own    the extents of its items: (N, key heads, heads that share one), 1 where it has none
     lead   the extents of all items, to which `own` is broadcast
     """
-    at = np.arange(prod(dims), dtype=np.int32).reshape(dims)
+    at = counted(dims)
     if len(dims) == 3:
         at = at.reshape(*dims[:2], heads, -1).swapaxes(1, 2)
     return rows_at(at.reshape(*own, -1, at.shape[-1]), lead)

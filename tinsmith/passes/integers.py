@@ -77,8 +77,8 @@ def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
 
 
 def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
-    """(x, scales, zero points or None): the inputs of a DequantizeLinear, whose scales must be
-    constant (asserted)."""
+    """(x, scales, zero points or None): the inputs of a DequantizeLinear or QuantizeLinear, whose
+    scales must be constant (asserted)."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None and scale is not None and scale.const is not None
     return x, scale.const, zero
@@ -102,6 +102,11 @@ def need_bytes(x: Value, scale: Array) -> None:
     one = scale.item() if scale.size == 1 else None
     if not (np.all((scale > 0) & (scale < HUGE)) if one is None else 0 < one < HUGE):
         raise Skip(f"a scale is not positive, or not below {HUGE:g}")
+
+
+def need_one(*scales: Array) -> None:
+    if any(s.size != 1 for s in scales):
+        raise Skip("it has a scale for each place")
 
 
 def need_room(summed: tuple[int, ...]) -> None:
@@ -196,10 +201,11 @@ _pointwise = {
 def convolution_of_pairs(
     left: Node, right: Node, x: Value, w: Value, b: Array | None, conv: Node
 ) -> Value:
-    """conv(deq(x), deq(w), b) -> that of `convolution`, where pairs of bytes are faster: of one
-    group, at least LEAST channels on both sides, and if it has several taps at stride 1 those of
-    `_has_winograd`; or depthwise, with no 1x1 convolution of floats beside it (`_is_widened`,
-    `_is_narrowed`)."""
+    """conv(deq(x), deq(w), b) -> the result of the rule `convolution`, where products of pairs of
+    bytes are faster than those of floats. A convolution of one group needs at least LEAST input and
+    LEAST output channels, and one tap, a stride above 1, or `_has_winograd`; one of several groups
+    must be depthwise, with no 1x1 convolution of floats before (`_is_widened`) or after it
+    (`_is_narrowed`)."""
     dims = filled_dims(w)
     unit = all(s == 1 for s in conv.stride or (1,))
     if conv.group == 1 and prod(dims[2:]) > 1 and unit and not _has_winograd(dims, conv):
@@ -292,8 +298,7 @@ def transposed_weights(w: Value, right: Node, t: Node) -> Value:
 )
 def reshaped(x: Value, xs: Array, shape: Value, left: Node) -> Value:
     """reshape(deq(x)) -> deq(reshape(x)), where x has one scale."""
-    if xs.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(xs)
     return with_(left, x=OPS["Reshape"](x, known(shape)))
 
 
@@ -306,8 +311,7 @@ def reshaped(x: Value, xs: Array, shape: Value, left: Node) -> Value:
 )
 def parted(x: Value, xs: Array, left: Node, split: Node) -> tuple[Value, ...]:
     """split(deq(x)) -> deq of each part of split(x), where x has one scale."""
-    if xs.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(xs)
     return tuple([with_(left, x=part) for part in copy_with(split, x=x).outputs])
 
 
@@ -336,8 +340,7 @@ def maximum(x: Value, xs: Array, left: Node, pool: Node) -> Value:
 )
 def joined(join: Node, scale: Array, q: Node) -> Value:
     """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale."""
-    if scale.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(scale)
     parts = [with_(q, x=v) for v in join.inputs]
     return OPS["Concat"](*parts, axis=join.axis)
 

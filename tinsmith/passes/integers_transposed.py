@@ -17,6 +17,7 @@ from tinsmith.passes.integers import (
     float32,
     need_bytes,
     need_left,
+    need_one,
     need_room,
     of_dequantised,
 )  # fmt: skip
@@ -94,8 +95,7 @@ _moved: dict[str, Any] = {
 @rules.rule(p.QuantizeLinear(_move, const("scale"), opt("zero")).named("q"), **_moved)
 def quantised_before_depth(x: Value, move: Node, scale: Array, q: Node) -> Value:
     """quantise(depth_to_space(x)) -> depth_to_space(quantise(x)), with one scale."""
-    if scale.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(scale)
     return with_(move, x=with_(q, x=x))
 
 
@@ -110,6 +110,5 @@ def requantised_before_depth(
 ) -> Value:
     """quantise(dequantise(depth_to_space(x))) -> depth_to_space(quantise(dequantise(x))), with one
     scale each."""
-    if scale.size != 1 or s.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(scale, s)
     return with_(move, x=with_(q, x=with_(d, x=x)))

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
-from tinsmith.passes.lower_quant import FLOAT32, floated, given, known
+from tinsmith.passes.lower_quant import FLOAT32, given, known, narrowed
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
@@ -34,14 +34,6 @@ def _column(v: Any, *tail: int) -> Any:
 def _need_float32(*scales: Any) -> None:
     if odd := [v.dtype.name for v in scales if v.dtype != FLOAT32]:
         raise Skip(f"a scale is {odd[0]}")
-
-
-def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
-    """saturate(round(sums * factor) + zero), of the element type of the zero point `zero`, which is
-    one number or a vector along the axis before the last."""
-    zero = _column(zero, 1)
-    place = None if isinstance(zero, np.ndarray) and not zero.any() else floated(zero)
-    return OPS["Requantize"](sums, factor, None, place, to=zero.dtype.name)
 
 
 MOST_TAPS = 49  # of a depthwise kernel: 7x7; estimated
@@ -159,7 +151,8 @@ def qlinear_conv(conv: Node, b: Value | None) -> Value:
         y = OPS["ConvInteger"](x, w, xz, wz, **window_of(conv))
     y = y if begin is None else OPS["Add"](y, begin)
     factor = OPS["Mul"](_column(known(xs), 1), _column(known(ws), *tail))
-    return _requantised(y, OPS["Div"](factor, _column(known(ys), 1)), known(yz))
+    factor = OPS["Div"](factor, _column(known(ys), 1))
+    return narrowed(y, _column(known(yz), 1), yz.dtype, factor)
 
 
 @rules.rule(
@@ -182,4 +175,5 @@ def qlinear_matmul(product: Node) -> Value:
         raise Skip("an operand is a vector")
     y = OPS["MatMulInteger"](a, b, za, zb)
     factor = OPS["Mul"](_column(known(sa), 1), known(sb))
-    return _requantised(y, OPS["Div"](factor, _column(known(sy), 1)), known(zy))
+    factor = OPS["Div"](factor, _column(known(sy), 1))
+    return narrowed(y, _column(known(zy), 1), zy.dtype, factor)

@@ -59,6 +59,17 @@ def nonzero(zero: Value | None) -> Value | None:
     return zero if (zero.const.item() if zero.const.size == 1 else zero.const.any()) else None
 
 
+def narrowed(
+    x: Value, zero: Value | Array | None, low: np.dtype[Any], factor: Any = None, term: Any = None
+) -> Value:
+    """saturate(round(x * factor + term) + zero), of type `low`. An array `zero` of zeros is left
+    out."""
+    if isinstance(zero, np.ndarray) and not zero.any():
+        zero = None
+    place = None if zero is None else floated(zero)
+    return OPS["Requantize"](x, factor, term, place, to=name_of(low))
+
+
 def given(dtype: str, *shape: int) -> Callable[[Graph, Any], Value]:
     """An entry for the sample of a rule: an input of this element type and shape."""
     return lambda graph, _: graph.input("x", Type(np.dtype(dtype), shape))
@@ -96,8 +107,7 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
         raise Skip(f"x is {x.dtype}")
     real = x if x.dtype == FLOAT32 else OPS["Cast"](x, to="float32")
     y = OPS["Div"](real, _along(scale, x, q.axis, q.block_size))
-    place = None if (zero := nonzero(zero)) is None else _along(zero, x, q.axis, q.block_size)
-    return OPS["Requantize"](y, None, None, place, to=name_of(low))
+    return narrowed(y, None if zero is None else _along(zero, x, q.axis, q.block_size), low)
 
 
 @rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
@@ -118,5 +128,5 @@ def dynamic_quantize(x: Value) -> tuple[Value, ...]:
     scale = OPS["Div"](span, np.float32(255))
     place = OPS["Max"](OPS["Div"](OPS["Neg"](low), scale), zero)
     place = OPS["Round"](OPS["Min"](place, np.float32(255)))
-    y = OPS["Requantize"](OPS["Div"](x, scale), None, None, place, to="uint8")
+    y = narrowed(OPS["Div"](x, scale), place, np.dtype(np.uint8))
     return y, scale, OPS["Cast"](place, to="uint8")

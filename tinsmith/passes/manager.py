@@ -186,10 +186,13 @@ def register(
 
 # ---- running
 
+ROUNDS = 4
+"""The portable stage is repeated until nothing changes, but at most so often."""
+
 
 def run_passes(
     graph: Graph, stage: str, device: str = "cpu", spec: str | None = None, *,
-    verify: bool = False, rounds: int = 4, matches: Matches | None = None, byte_rate: float = 1.0,
+    verify: bool = False, matches: Matches | None = None, byte_rate: float = 1.0,
 ) -> Report:  # fmt: skip
     """Run the passes of a stage on a graph, in place. Its nested graphs (bodies of If, Loop, Scan)
     are replaced by copies on which the passes have run too. A nested graph whose types or constants
@@ -197,7 +200,6 @@ def run_passes(
 
     spec       `passes=` text: which passes run, with which options (see `choice`)
     verify     check the graph after every pass that changed it
-    rounds     the portable stage is repeated until nothing changes, but at most so often
     matches    `find_matches` of the graph of which this one is a copy for other shapes
     byte_rate  as in `Context`
 
@@ -208,9 +210,7 @@ def run_passes(
     report = Report()
 
     def run(sub: Graph) -> None:
-        report.add(
-            run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, byte_rate=byte_rate)
-        )
+        report.add(run_passes(sub, stage, device, spec, verify=verify, byte_rate=byte_rate))
 
     for node in graph.nodes:
         if "control" in node.op.traits and "region" not in node.op.traits:
@@ -222,7 +222,7 @@ def run_passes(
         context.matches = matches.within(graph)
     edited, graph.edited = graph.edited, graph.edited or []
     try:
-        for _ in range(rounds if stage == "portable" else 1):
+        for _ in range(ROUNDS if stage == "portable" else 1):
             if not _round(graph, passes, context, report, verify, settled):
                 break
     finally:

@@ -86,7 +86,7 @@ class Positions:
 
     def own(self, value: Value) -> Source:
         """A value as its own source."""
-        return Source(value, self.once(_counted, value.dims))
+        return Source(value, self.once(counted, value.dims))
 
     def is_whole(self, source: Source) -> bool:
         """Whether the value with this source holds every element of its base exactly once."""
@@ -105,8 +105,24 @@ def _moved(op: str, attrs: tuple[tuple[str, Any], ...], *arrays: Array) -> tuple
     return OPS[op].evaluate(arrays, dict(attrs))
 
 
-def _counted(dims: tuple[int, ...]) -> Array:
+def counted(dims: tuple[int, ...]) -> Array:
+    """For each element of a row-major array of shape `dims` its offset there."""
     return np.arange(prod(dims), dtype=np.int32).reshape(dims)
+
+
+def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
+    """The table of row offsets (`rows_at`) of an operand that is a row-major array of shape
+    `dims` (..., rows, width). `lead`: the shape of the items, as for `rows_at`."""
+    return rows_at(counted(dims), lead)
+
+
+def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
+    """The table [items, rows] of an operand of RowAttention: the offset in a flat array at which
+    each row begins. `at` [..., rows, width], int32 as the table, has the offset of each element;
+    that a row's elements follow each other is not checked here. The leading axes of `at` are
+    broadcast to `lead`, the shape of the items (batch and heads)."""
+    rows = at.shape[-2]
+    return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
 
 def is_move(node: Node) -> bool:

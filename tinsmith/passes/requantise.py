@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
-from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.ops.rescale import ENTRIES
 from tinsmith.passes.facts import Array
-from tinsmith.passes.integers import PRODUCTS, dequantised, flat, float32, joined, need_bytes
-from tinsmith.passes.lower_quant import FLOAT32, floated, given, nonzero
+from tinsmith.passes.integers import (
+    PRODUCTS,
+    dequantised,
+    flat,
+    float32,
+    joined,
+    need_bytes,
+    need_one,
+)
+from tinsmith.passes.lower_quant import FLOAT32, given, narrowed
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -37,9 +44,12 @@ def _moved(of: Any, x: Any = "x") -> Any:
     )
 
 
+_moves: dict[str, Any] = {"shape": np.array([6, 4]), "axes": np.array([1])}
+_bytes: dict[str, Any] = {"scale": float32(0.017), "zero": np.array(7, np.uint8)}
+
+
 def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
-    if scale.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(scale)
     if x.producer is None:
         raise Skip("nothing is computed with it")
     return with_(move, x=with_(change, x=x))
@@ -48,10 +58,8 @@ def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
 @early.rule(
     _moved(lambda of: p.QuantizeLinear(of, const("scale"), opt("zero")).named("q")),
     x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (2, 1, 3, 4)))),
-    shape=np.array([6, 4]),
-    axes=np.array([1]),
-    scale=float32(0.017),
-    zero=np.array(7, np.uint8),
+    **_moves,
+    **_bytes,
 )
 def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
     """quantise(move(x)) -> move(quantise(x)), with one scale, if a node makes x."""
@@ -61,10 +69,8 @@ def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
 @early.rule(
     _moved(lambda of: p.DequantizeLinear(of, const("scale"), opt("zero")).named("d")),
     x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 1, 3, 4)))),
-    shape=np.array([6, 4]),
-    axes=np.array([1]),
-    scale=float32(0.017),
-    zero=np.array(7, np.uint8),
+    **_moves,
+    **_bytes,
 )
 def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
     """dequantise(move(x)) -> move(dequantise(x)), with one scale, if a node makes x."""
@@ -97,15 +103,13 @@ def joined_before(join: Node, scale: Array, q: Node) -> Value:
                                              np.float32(0.017), np.array(7, np.uint8)),
     s=float32(0.017),
     z=np.array(7, np.uint8),
-    scale=float32(0.017),
-    zero=np.array(7, np.uint8),
+    **_bytes,
     join={"axis": 1},
 )  # fmt: skip
 def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
     """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) with one scale, where a
     QuantizeLinear makes each part."""
-    if scale.size != 1:
-        raise Skip("it has a scale for each place")
+    need_one(scale)
     parts = [v for v in join.inputs if v is not None]
     if any(v.producer is None or "quantise" not in v.producer.op.traits for v in parts):
         raise Skip("a part is not quantised here")
@@ -130,12 +134,11 @@ _alike: dict[str, Any] = {
     x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 3)))),
     **_alike,
 )
-def undone(
-    x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, q: Node
-) -> Value:
+def undone(before: Node, q: Node) -> Value:
     """quantise(deq(x, s, z), s, z) -> x, with one positive scale, if the byte type stays."""
+    (x, s, z), (_, t, u) = dequantised(before), dequantised(q)
     need_bytes(x, s)
-    zeros = [0 if v is None else int(v.reshape(-1)[0]) for v in (z, u)]
+    zeros = [0 if v is None or v.const is None else int(v.const.reshape(-1)[0]) for v in (z, u)]
     if s.size != 1 or t.size != 1 or s.item() != t.item() or zeros[0] != zeros[1]:
         raise Skip("the scales or the zero points differ")
     if x.dtype != q.output.dtype or before.output.dtype != FLOAT32:
@@ -150,17 +153,13 @@ register("machine")(move)
 @move.rule(
     _moved(lambda of: p.QuantizeLinear(of, const("t"), opt(const("u"))).named("q"), _again),
     x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 1, 3, 4)))),
-    shape=np.array([6, 4]),
-    axes=np.array([1]),
+    **_moves,
     **_alike,
 )
-def moved_alike(
-    x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, move: Node,
-    q: Node,
-) -> Value:  # fmt: skip
+def moved_alike(before: Node, move: Node, q: Node) -> Value:
     """quantise(move(deq(x, s, z)), s, z) -> move(x), where `undone` allows it: with one positive
     scale, if the byte type stays."""
-    return with_(move, x=undone.build(x, s, z, t, u, before, q))
+    return with_(move, x=undone.build(before, q))
 
 
 Steps = tuple[float, int, np.dtype[Any]]
@@ -183,15 +182,14 @@ class DropRounded:
             return 0
         found = 0
         for node in list(graph.nodes):
-            q = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
-            both = q is not None and "quantise" in q.op.traits and "dequantise" in node.op.traits
-            if q is None or not both:
+            q = node.operand(0).producer if "dequantise" in node.op.traits else None
+            if q is None or "quantise" not in q.op.traits:
                 continue
             steps = _steps(node)
             if steps is None or steps != _steps(q) or node.output in graph.outputs:
                 continue
-            x = q.inputs[0]
-            if x is not None and x.dtype == FLOAT32 and _is_on(x, steps):
+            x = q.operand(0)
+            if x.dtype == FLOAT32 and _is_on(x, steps):
                 graph.replace(node.output, x)
                 found += 1
         if found:
@@ -244,8 +242,7 @@ _sums = p.Rescale("sums", const("factor")) | p.Mul(p.Cast("sums").named("cast"),
     sums=np.arange(-10, 10, dtype=np.int32).reshape(4, 5),
     factor=float32(0.1, 0.2, 0.3, 0.01, 1),
     bias=float32(0.1, 0.2, 0.3, 0.01, 1),
-    scale=float32(0.017),
-    zero=np.array(7, np.uint8),
+    **_bytes,
     cast={"to": "float32"},
 )
 def requantised(
@@ -253,13 +250,12 @@ def requantised(
     bias: Array | None = None,
 ) -> Value:  # fmt: skip
     """quantise(sums * f + b, s, z) -> saturate(round(sums * (f / s) + b / s) + z); int32 sums."""
-    low = q.output.dtype
     need_bytes(q.output, scale)
     if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is no sum")
     step = scale.astype(np.float64).reshape(())
     term = None if bias is None else _finite(bias / step)
-    return _narrow(sums, zero, low, _finite(factor / step), term)
+    return narrowed(sums, flat(zero), q.output.dtype, _finite(factor / step), term)
 
 
 def _finite(numbers: Any) -> Array:
@@ -269,14 +265,6 @@ def _finite(numbers: Any) -> Array:
     if not np.isfinite(found).all():
         raise Skip("a scale is too small to divide by")
     return found
-
-
-def _narrow(
-    x: Value, zero: Value | None, low: np.dtype[Any], factor: Any = None, term: Any = None
-) -> Value:
-    """saturate(round(x * factor + term) + zero), of type `low`."""
-    place = None if nonzero(zero) is None else floated(flat(zero))
-    return OPS["Requantize"](x, factor, term, place, to=name_of(low))
 
 
 @requantise.rule(
@@ -320,7 +308,8 @@ def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q
         shift -= factor * (0 if z is None or z.const is None else int(z.const.item()))
         factors.append(np.float32(factor))
     last = OPS["Rescale"](b, factors[1], np.float32(shift) if shift else None)
-    return _narrow(OPS["Add"](OPS["Rescale"](a, factors[0]), last), zero, q.output.dtype)
+    total = OPS["Add"](OPS["Rescale"](a, factors[0]), last)
+    return narrowed(total, flat(zero), q.output.dtype)
 
 
 @requantise.rule(
@@ -360,4 +349,4 @@ def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> 
     if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is not float32")
     inverse = _finite(1 / float(scale.item()))
-    return _narrow(x, zero, q.output.dtype, inverse)
+    return narrowed(x, flat(zero), q.output.dtype, inverse)

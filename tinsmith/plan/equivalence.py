@@ -39,9 +39,9 @@ class _Known:
     @cached_property
     def limits(self) -> list[tuple[Callable[[Array], bool], Array]] | None:
         """Conditions under which these answers hold for an equivalent node: pairs of a test
-        (`Packed.fits`) and an array of this site; the test is applied to the node's array in its
-        place. None if a choice packs an array that is not exactly one constant of the site: the
-        answers are then never reused."""
+        (`Packed.fits`) and an array of this site. The other node's array in the place of this array
+        must pass the test. None if a choice packs an array that is not exactly one constant of the
+        site: the answers are then never reused."""
         own = _exchange(self.site, self.site)
         limits: dict[tuple[Callable[[Array], bool], int], Array] = {}
         for p in [p for c in self.found if c.choice is not None for p in c.choice.packed]:

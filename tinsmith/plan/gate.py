@@ -63,11 +63,12 @@ class Gate:
         self._known: dict[Node, bool] = {}
 
     def follows(self, node: Node) -> bool:
-        """Whether the static types of a node's outputs follow from its type rule and what it reads
-        (never, for control flow). Where they do not follow, only kernels that check sizes may
-        compute the node, or its reference, whose results are compared with the plan. True also if
-        an output's type is not static: the reference then computes the node to memory of its own.
-        Raises TypeRuleError if types and rule contradict each other."""
+        """Whether the sizes of a node's outputs are proven. If the type of some output is not
+        static: True, for any node, because its reference computes it to memory of its own. Else:
+        whether the outputs' types follow from its type rule and what it reads; for a region,
+        whether those of all its nodes do; for other control flow False. Where False, only kernels
+        that check sizes may compute the node, or its reference, whose results are compared with
+        the plan. Raises TypeRuleError if types and rule contradict each other."""
         known = self._known.get(node)
         if known is None:
             known = self._known[node] = self._follows(node)

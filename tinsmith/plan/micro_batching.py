@@ -157,11 +157,11 @@ def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
 
 
 class _Traffic:
-    """Estimates how long a step waits for the tensors that it reads and writes, which the costs of
-    kernels do not include.
+    """Estimates how long a step waits for the tensors that it reads and writes, except weights: the
+    costs of kernels with an anchor do not include this time. For other steps it is 0 (`_moved`).
 
-    Bytes up to the share KEPT of L2 cost nothing; further bytes, up to the share PART of the
-    last-level cache, come at its rate, all others at the rate of memory, which threads share.
+    Of the bytes of a step, the first KEPT * L2 cost nothing; those from there to PART * L3 (to L2,
+    if that is larger) come at the rate of L3, the rest at that of memory, which threads share.
     """
 
     def __init__(self, target: Target, threads: int) -> None:

@@ -84,7 +84,7 @@ def rivals_of(
 
 
 def _blocks_free(site: Site, choice: Choice) -> bool:
-    """Whether a choice wants blocks of channels where only the call tells how many there are."""
+    """Whether a choice reads or writes, blocked, a tensor whose number of channels is free."""
     if not site.is_free:
         return False
     reads = zip(site.operands, choice.reads, strict=True)

@@ -66,7 +66,8 @@ class Placed:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors in the program's memory that the step reads and writes."""
+        """The tensors that the step reads and writes, in any space but "python" (`Tensor.space`):
+        also constants, and inputs and outputs of the caller. `scratch` is not among them."""
         return [t for t in (*self.reads, *self.writes) if t is not None and t.is_static]
 
     @property

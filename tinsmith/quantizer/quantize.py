@@ -222,7 +222,7 @@ class _Quantising:
 
     def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:
         """Return name of a layer (`by_title`) -> (scale of weights, scale of data), for quantised
-        operators with one array of weights and one of data, without those in `keep`."""
+        operators with one array of weights and one of data, not those in `keep` or of zero data."""
         found = {}
         for title, node in by_title(self.nodes).items():
             data = [self.scales.get(self.form.root(v).name) for v in places.data_of(node)]

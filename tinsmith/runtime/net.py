@@ -280,7 +280,8 @@ class Net(OfThisProcess):
             self._often.settle()
 
     def program_for(self, /, *args: Any, **kwargs: Any) -> Program:
-        """Return the program for the shapes of inputs, given and checked as in a call."""
+        """Return the program for the shapes of inputs, given and checked as in a call. Compiles
+        and raises as `program` does."""
         return self.program(self._takes.signature(self._takes.arrays(args, kwargs)))
 
     def _own_shapes(self) -> Signature:

@@ -118,8 +118,9 @@ def _reals(node: Node, numbers: list[float]) -> Value:
 def _copying(
     node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
 ) -> Value:
-    """The scales of a linear Interp to the sizes `wanted` as one vector, with 1 for an axis of x
-    that keeps its size, as ncnn copies it then."""
+    """The factors of a linear Interp of x as one float32 vector, one for each of `axes`: that in
+    `scales`, or 1 if the size in `wanted` is the axis's own (compared in the run if only the run
+    knows it), because ncnn copies along such an axis."""
     found: list[Any] = []
     for axis, size, scale in zip(axes, wanted, scales, strict=True):
         if isinstance(size, int):

@@ -328,9 +328,9 @@ def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
 def _rotated(
     call: Call, x: Value, at: Value, cos: Value, sin: Value, interleaved: bool, heads: int | None
 ) -> Value:
-    """The rotary embedding of x, [N,T,heads*E] or [N,H,T,E], at the positions `at` [N,T], by caches
-    [positions, half]: of the first 2 * half elements of each head. Raises Unsupported if `half` is
-    unknown."""
+    """The rotary embedding of x, [N,T,heads*E] (`heads` is then needed) or [N,H,T,E], at the
+    positions `at` [N,T]: the first 2 * half elements of each head are rotated, by caches
+    [positions, half]. Raises Unsupported if `half` is unknown."""
     half = cos.shape[1] if cos.shape else None
     if not isinstance(half, int):
         raise Unsupported("its cache of cosines needs a known shape")

@@ -95,17 +95,15 @@ def expand(call: Call, body: Any) -> Result:
 
     outer = call.scope
     call.ignore(*call.attrs)
-    prefix = call.label
-    if prefix.count("/") > _DEPTH * 4 or outer.depth >= _DEPTH:
+    if call.label.count("/") > _DEPTH * 4 or outer.depth >= _DEPTH:
         raise Unsupported(
             f"functions call each other more than {_DEPTH} deep here, or one calls itself"
         )
     opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in body.opset_import}
     inner = Scope(
-        outer.shared, outer.graph, {**outer.opsets, **opsets}, prefix=prefix,
-        attrs={**_defaults(call, body), **call.attrs}, origin=call.origin, depth=outer.depth + 1,
+        outer.shared, outer.graph, {**outer.opsets, **opsets}, call=call,
+        attrs={**_defaults(call, body), **call.attrs},
     )  # fmt: skip
-    inner.nested = outer.nested
     for name, value in zip(body.input, call.inputs, strict=False):
         if value is not None:
             inner.env[name] = value

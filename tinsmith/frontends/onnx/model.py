@@ -61,7 +61,6 @@ def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str)
     for those that it declares; what it declares beyond that is checked in the run."""
     graph = Graph(name, parent.graph.file)
     scope = Scope(parent.shared, graph, parent.opsets, parent=parent, attrs=parent.attrs)
-    scope.depth = parent.depth
     _fill(scope, proto, inputs)
     return scope
 

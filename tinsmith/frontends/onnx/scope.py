@@ -42,20 +42,21 @@ class Scope(nodes.Scope):
     """The scope of a list of ONNX nodes: of a model, a subgraph, or the body of a function. A
     subgraph (a branch of If, a body of Loop) has a graph of its own, and a `parent` scope. A value
     of the parent that it reads becomes an input of its graph (`captured`: outer Value -> input).
-    The body of a function has no parent, sees only its inputs, and adds to the graph of the caller;
-    `attrs` are the function's attributes, `origin` is that of the call, `depth` counts the calls
-    around. `opsets`: domain -> version of its operators."""
+    The body of a function has no parent, sees only its inputs, and adds to the graph of the `call`
+    in whose place it is imported; `attrs` are the function's attributes, `origin` is that of the
+    call, `depth` counts the calls around. `opsets`: domain -> version of its operators."""
 
     shared: OnnxImport
 
     def __init__(
         self, shared: OnnxImport, graph: Graph, opsets: dict[str, int], *,
-        parent: Scope | None = None, prefix: str = "", attrs: dict[str, Any] | None = None,
-        origin: Origin | None = None, depth: int = 0,
+        parent: Scope | None = None, call: Call | None = None, attrs: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(shared, graph, nested=parent is not None, prefix=prefix)
+        nested = parent is not None or (call is not None and call.scope.nested)
+        super().__init__(shared, graph, nested=nested, prefix="" if call is None else call.label)
         self.opsets, self.parent, self.attrs = opsets, parent, attrs
-        self.origin, self.depth = origin, depth
+        self.origin = None if call is None else call.origin
+        self.depth = call.scope.depth + 1 if call else parent.depth if parent else 0
         self.captured: dict[Value, Value] = {}
 
     # ---- names

@@ -62,7 +62,8 @@ class _Transform:
         return node.emit("Squeeze", y, [-1]) if inverse and onesided else parted(node, y)
 
     def each(self, x: Any, axes: Sequence[int], sizes: Sequence[Any], inverse: bool) -> Any:
-        """The complex transforms of x along each of `axes`, cut or padded to `sizes`."""
+        """The complex transform of x along all `axes`, each cut or padded to its size in `sizes`
+        (None: as it is), without the norm's factor (`factor`)."""
         power = (INVERSE if inverse else FORWARD)[self.norm]
         for axis, size in zip(axes, sizes, strict=True):
             x = self.run(x, axis, size, inverse, False, power)

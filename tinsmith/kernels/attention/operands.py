@@ -37,8 +37,8 @@ class Reach(NamedTuple):
 
 def reach_of(b: Builder, slab: Ptr, step: Number, queries: Number, keys: Number) -> Reach:
     """Emit the search for the keys from the first to the last that some query sees, and return
-    them. `slab` points to a mask, whose rows, one a query, are `step` elements apart (0: one row
-    for all queries). Where a query sees no key, these are all keys."""
+    them; all keys if any query sees none, because its result depends on all. `slab` points to a
+    mask, whose rows, one a query, are `step` elements apart (0: one row for all queries)."""
     last, zero = b.index(keys), b.const(0, I64)
     with b.loop(0, queries if step else 1, 1, [last, zero]) as loop:
         row, (low, high) = (slab + loop.index * step).fixed(), loop.vars

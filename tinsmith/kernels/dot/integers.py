@@ -102,10 +102,8 @@ class Plan:
     @property
     def scratch(self) -> int:
         """Bytes of scratch."""
-        if self.constant:
-            return 0
         tables = 2 * self.matrices * self.tiling.columns.padded if self.has_table else 0
-        return 4 * (self.tables_at + tables)
+        return 0 if self.constant else 4 * (self.tables_at + tables)
 
 
 @kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8")

@@ -233,7 +233,7 @@ def packed_choice(
     cost = _seconds(site, m, k, n, tiling, nbytes, words)
     cells = grid(site.target, tiling, high, cost)
     near = by_positions(
-        site, site.input(0), 4.0 * rows * k, 2.0 * rows * n * k, tiling.rows.count, cells.count,
+        site, site.input(0), 4.0 * rows * k, 2.0 * rows * n * k, (tiling.rows.count, cells.count),
         weights=nbytes,
     )  # fmt: skip
     stream = stream_of(site, tiling, cells, high, near)

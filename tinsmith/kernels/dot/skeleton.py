@@ -80,8 +80,10 @@ class Operands:
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
 
     def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
-        """Load rows [first, last) of B, and yield each as neighbouring vectors of `widths` lanes:
-        24-bit weights as `narrow.lines` does."""
+        """Load rows [first, last) of B, and yield each as neighbouring vectors of `widths` lanes,
+        widened; the last of them under `mask`. With `ones`, yield 1s without a load. 24-bit
+        weights are unpacked to float32, times `unit`, not yet times the powers of their columns
+        (`narrow.lines`); `first` and `last` are then multiples of 4."""
         if self.ones:
             lane = self.row.one(self.row.right)
             one = [self.b.b.const(lane, self.row.lane.x(width)) for width in widths]

@@ -66,7 +66,7 @@ def _blocks(site: Site) -> Choice:
     source = max((site.input(i) for i in range(len(site.inputs))), key=lambda v: v.type.nbytes)
     shares = whole_shares(min(pixels, PARTS), site.threads)
     near = n == 1 and by_positions(
-        site, source, read=site.out.type.nbytes, flops=0.0, units=shares, panels=len(mixes),
+        site, source, read=site.out.type.nbytes, flops=0.0, parts=(shares, len(mixes)),
         planes=2 * len(mixes),
     )  # fmt: skip
     if near:

@@ -9,16 +9,12 @@ from collections.abc import Iterable, Sequence
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
-from tinsmith.kernels.layout import LINE, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Fetch
 from tinsmith.kernels.window.geometry import Geometry, image_of
-from tinsmith.kernels.window.tiles import Place, Tiling, pieces_before, sweep, tiling
-from tinsmith.kernels.window.ways import Blocked, Sums
-from tinsmith.records import dataclass
-from tinsmith.sizes import typical
+from tinsmith.kernels.window.tiles import Place, Tiling, sweep, tiling
+from tinsmith.kernels.window.ways import Sums
 
-EARLIER = 2048  # weights by which a stream of them is prefetched before its use (estimated)
 MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estimated)
 
 
@@ -48,55 +44,15 @@ def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
     return found
 
 
-@dataclass(frozen=True)
-class Following:
-    """How the tiles of a panel prefetch weights from an outer cache while they compute.
-
-    Together they prefetch the next panel: a loop body reads `lines` cache lines of weights, and of
-    the same lines of the next panel each tile prefetches an equal share. Where that would be all
-    lines, or no next panel is prefetched, a tile prefetches its own weights a little earlier.
-
-    distance  elements from a weight of this panel to that of the next; 0: prefetch no next panel
-    lines     cache lines of weights that a loop body reads
-    among     how many bands or threads the tiles of a panel are divided among: each computes so
-              many times fewer tiles before it comes to the next panel
-    """
-
-    distance: int
-    lines: int
-    among: int
-
-    def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch:
-        """What each loop body of the tile of high x wide pixels at (r, c) prefetches."""
-        share = typical(-(-self.lines * self.among // (plan.row_units * plan.col_units)))
-        if share >= self.lines or not self.distance:
-            return Fetch(EARLIER, self.lines)
-        down = pieces_before(plan.rows, r, high)
-        number = down * plan.col_units + pieces_before(plan.cols, c, wide)
-        return Fetch(number * share % self.lines * LINE + self.distance, share)
-
-
-def following(target: Target, way: Blocked, taps: int, among: int) -> Following | None:
-    """How the tiles of a panel of `way` prefetch weights, for kernels of `taps` taps; None if a
-    quarter of L2 holds all weights, so that they need no prefetching. `among` as in `Following`."""
-    lanes = sum(way.lanes)
-    panel = way.stored * taps * lanes
-    if 4 * panel * way.panels.total <= target.l2 // 4:
-        return None
-    near = 4 * panel <= target.l2 // 4  # so that it pushes out nothing that is in use
-    return Following(panel if near else 0, -(-way.blocks.step * lanes // LINE), among)
-
-
 def convolve(
     em: Emit, geo: Geometry, band: tuple[Val | int, int], sums: Sums, x: Ptr, sink: Place,
-    ahead: Following | None = None, plan: Tiling | None = None,
+    plan: Tiling | None = None,
 ) -> None:  # fmt: skip
     """Emit the code of one band of the outputs of one image, for one panel of output channels.
 
     band   (its number, how many there are)
     x      the address at which the image's first window begins
     sink   stores the results, in whole blocks: half vectors of sums are joined before
-    ahead  how tiles prefetch weights, or None
     plan   how rows and columns are cut into tiles; None: as is cheapest
     """
     b, lanes, image = em.b, sums.lanes, image_of(em.input(0), geo)
@@ -107,7 +63,7 @@ def convolve(
     def planes(d: Val | int) -> None:
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
             spots = grid(high, wide)
-            fetch = None if ahead is None else ahead.of(plan, r, c, high, wide)
+            fetch = None if sums.ahead is None else sums.ahead.of(plan, r, c, high, wide)
             if plan.wrap:
                 spots = [((c + j) // plan.wrap, (c + j) % plan.wrap) for j in range(wide)]
                 r = c = 0

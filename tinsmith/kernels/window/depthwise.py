@@ -90,7 +90,7 @@ def _choice(
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     read = float(site.input(0).dtype.itemsize) * geo.channels * typical(prod(geo.size))
     near = geo.batch == 1 and by_positions(
-        site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
+        site, site.input(0), read, flops, (plan.most_bands, blocks * count), planes=2 * blocks
     )
     tiles = geo.batch * blocks * count
     emit = functools.partial(emit_depthwise, geo=geo, blocks=blocks, count=count, edges=edges)

@@ -17,13 +17,13 @@ from tinsmith.codegen.target import Target, overlap
 from tinsmith.conditions import by_formula
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.window.convolve import convolve, following, halved
+from tinsmith.kernels.window.convolve import convolve, halved
 from tinsmith.kernels.window.geometry import Geometry, image_of, steps
 from tinsmith.kernels.window.order import Order, order_of
 from tinsmith.kernels.window.panels import PanelPlace, Tiles, Which, each_panel
 from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.tiles import PARALLEL_FLOPS, Sink, panels, tiling
-from tinsmith.kernels.window.ways import Blocked, blocked
+from tinsmith.kernels.window.ways import Blocked, blocked, following
 from tinsmith.kernels.window.weights import channel_blocks, pack_bias, pack_groups
 from tinsmith.sizes import typical
 
@@ -128,9 +128,8 @@ def emit_direct(em: Emit, geo: Geometry, way: Blocked, order: Order, which: Whic
     def body(at: PanelPlace) -> None:
         x = image.corner(at.n, at.group, way.blocks.count)
         sums = way.sums(em, geo, replace(at.panel, lanes=halved(em.target, at.panel.lanes)))
-        sink = Sink(em, geo).at(at.n, at.panel.block)
-        ahead = following(em.target, way, geo.taps, order.passes)
-        convolve(em, geo, at.band, sums, x, sink, ahead)
+        sums = replace(sums, ahead=following(em.target, way, geo.taps, order.passes))
+        convolve(em, geo, at.band, sums, x, Sink(em, geo).at(at.n, at.panel.block))
 
     tiles = Tiles(geo.batch, order.count, order.parts)
     each_panel(em, way.panels, way.groups, tiles, body, which)

@@ -65,6 +65,17 @@ class Geometry:
         gaps = (self.kernel[axis] - 1) * self.dilation[axis]
         return (outputs - 1) * self.stride[axis] + gaps + 1
 
+    def taps_inside(
+        self, axis: int, output: int, low: int = 0, high: int | None = None
+    ) -> tuple[int, int]:
+        """The taps [first, last) of an output, along one axis, that read input indices [low, high),
+        by default any; (0, 0) if none does."""
+        high = self.size[axis] if high is None else high
+        begin, gap = output * self.stride[axis] - self.begin[axis], self.dilation[axis]
+        first = -(-max(0, low - begin) // gap)
+        last = min(self.kernel[axis], -(-max(0, high - begin) // gap))
+        return (first, last) if first < last else (0, 0)
+
     @property
     def after(self) -> Triple:
         """How far the last window reaches beyond the input, or 0; an upper bound for free sizes."""

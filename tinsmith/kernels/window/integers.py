@@ -194,7 +194,7 @@ def _shares(
     flops = 2.0 * typical(geo.batch * prod(geo.out)) * lanes * row.group / row.rate
     x, most = site.input(0), typical(most)
     near = by_positions(
-        site, x, typical(x.type.nbytes), flops, most, sets * bands(sets, most, flops=flops),
+        site, x, typical(x.type.nbytes), flops, (most, sets * bands(sets, most, flops=flops)),
         planes=geo.batch * (geo.channels + geo.out_channels) // block_of(site.target),
         weights=4.0 * lanes,
     )  # fmt: skip
@@ -246,10 +246,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
         image, c = rest // panels, rest % panels
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
-            group = image % plan.cut.groups
-            weights, table = _weights(em, plan, group, column)
-            left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
-            one = _Panel(em, plan, image, group, column, widths, weights, table, left)
+            one = _Panel(em, plan, image, column, widths)
             if plan.flat:
                 each_row_panel(b, plan.tiling.rows, lo, hi, lambda p, h: one.tile(0, p, h))
                 return
@@ -274,17 +271,17 @@ def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[P
 
 
 class _Panel:
-    """One panel of weights, columns of `group` from `column` on in vectors of `widths` lanes, and
+    """One panel of weights, columns of a group from `column` on in vectors of `widths` lanes, and
     what it multiplies: `image`, a number among the groups of all images. `weights`, `table`: as of
     `_weights`; `left`: the input's zero point if it corrects finished sums, else None."""
 
     def __init__(
-        self, em: Emit, plan: Plan, image: Position, group: Position, column: Position,
-        widths: tuple[int, ...], weights: Ptr, table: Ptr, left: Val | None,
-    ) -> None:  # fmt: skip
+        self, em: Emit, plan: Plan, image: Position, column: Position, widths: tuple[int, ...]
+    ) -> None:
         self.em, self.plan, self.image, self.widths = em, plan, image, widths
-        self.column = column
-        self.weights, self.table, self.left = weights, table, left
+        self.column, group = column, image % plan.cut.groups
+        self.weights, self.table = _weights(em, plan, group, column)
+        self.left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
         first = group * (plan.cut.columns // plan.block) if plan.cut.groups > 1 else 0
         self.start = None
         if plan.starts:
@@ -299,8 +296,9 @@ class _Panel:
         if plan.row.unit == MATRICES:
             self._in_matrices(a, run, pixel, height)
             return
-        start, cut = self._start(), (height, self.widths)
-        sums = contract(em, plan, a, self.weights, cut, start=start, ahead=self._ahead(pixel))
+        start, ahead = self._start(), self._ahead(pixel)
+        ways = Stretches(em, plan, a, self.weights, sum(self.widths))
+        sums = contract(ways, height, self.widths, start=start, ahead=ahead)
         if plan.split:
             sums = added(em, plan, sums, (self.image, run * plan.pixels + pixel, self.column))
         sums = self._taken_off(sums, range(height), run, pixel)

@@ -65,7 +65,7 @@ def conv_integer_depthwise(site: Site) -> Choice:
     read = typical(site.input(0).type.nbytes)
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     near = typical(geo.batch) == 1 and by_positions(
-        site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
+        site, site.input(0), read, flops, (plan.most_bands, blocks * count), planes=2 * blocks
     )
     tiles = geo.batch * blocks * count
     return ConvSite(site, geo, w, None).choice(

@@ -70,16 +70,15 @@ def source_of(em: Emit, plan: Plan) -> Source:
 
 
 def contract(
-    em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
+    ways: Stretches, height: int, widths: tuple[int, ...],
     ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
 ) -> Tile:  # fmt: skip
-    """Emit the sums of a tile of `cut` = (pixels, lanes of each vector of columns); returns the
-    vectors of each pixel. `a` and `weights` are the addresses of the first window and of the panel
-    of weights; with `ones`, weights count as 1. `start`: the vectors with which the sums of each
-    pixel begin, None for 0; `ahead`: what to prefetch."""
-    b, (height, widths) = em.b, cut
-    ways = Stretches(em, plan, a, weights, sum(widths))
-    at = replace(ways.first, row=plan.row.fold if ones else plan.row, ones=ones, ahead=ahead)
+    """Emit the sums of a tile of `height` pixels, from the window of `ways` on, by vectors of
+    columns of `widths` lanes; returns the vectors of each pixel. With `ones`, weights count as 1.
+    `start`: the vectors with which the sums of each pixel begin, None for 0; `ahead`: what to
+    prefetch."""
+    b, row = ways.first.a.b, ways.first.row
+    at = replace(ways.first, row=row.fold if ones else row, ones=ones, ahead=ahead)
     steps = SHORT if at.row.rate < at.row.group else UNROLL
     if ways.count == 1:
         add = None if start is None else [start] * height
@@ -89,7 +88,7 @@ def contract(
     def tile(values: list[Val]) -> Tile:
         return [values[i * n : (i + 1) * n] for i in range(height)]
 
-    carry = (start or [b.zero(plan.row.sums.x(w)) for w in widths]) * height
+    carry = (start or [b.zero(row.sums.x(w)) for w in widths]) * height
     with b.loop(0, ways.count, carry=carry) as loop:
         here = at.at(ways.places(loop.index))
         sums = product(b, here, height, widths, add=tile(loop.vars), steps=steps)
@@ -134,4 +133,5 @@ def sum_windows(em: Emit, plan: Plan) -> None:
         to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()
         with b.loop(0, plan.pixels) as i:
             here = source.at(plan, t // plan.runs, t % plan.runs, i)
-            (to + i).store(contract(em, plan, here, here, (1, (SUMMED,)), ones=True)[0][0].lane(0))
+            ways = Stretches(em, plan, here, here, SUMMED)
+            (to + i).store(contract(ways, 1, (SUMMED,), ones=True)[0][0].lane(0))

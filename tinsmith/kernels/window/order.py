@@ -67,7 +67,7 @@ def _order_of(
     planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)
     tiles = sets * bands(sets, most, flops=flops)
     near = by_positions(
-        site, site.input(0), read, flops, most, tiles, planes=planes, weights=weights
+        site, site.input(0), read, flops, (most, tiles), planes=planes, weights=weights
     )
     count = bands(sets, most, site.threads if near else 1, flops)
     if groups > 1 or panels == 1:

@@ -61,36 +61,37 @@ def pool_max(site: Site) -> Choice:
 @kernel("AveragePool", Tier.SHAPED, dtypes="float32")
 def pool_average(site: Site) -> Choice:
     """Average over windows, on channel-blocked data; padding counts if `count_include_pad`."""
-    geo, win = pool_geometry(site)
+    geo, _ = pool_geometry(site)
     if not geo.is_free:
         return _pool(site, geo, SUM, shares_of(site))
-    pads, ends = site.attr("count_include_pad"), triple(win.end, 0)
-    counted = tuple(
-        (-p, n + e) if pads else (0, n) for p, n, e in zip(geo.begin, geo.size, ends, strict=True)
-    )
-    return _pool(site, geo, SUM, None, counted)
+    return _pool(site, geo, SUM, None, _counted(site))
 
 
 def shares_of(site: Site) -> tuple[np.ndarray, ...]:
     """The factors of an average of constant sizes: three tables, with a number for each output
     index along depth, height and width. An output is its sum times its three numbers."""
+    geo, _ = pool_geometry(site)
+    found = []
+    for axis, within in enumerate(_counted(site)):
+        taps = [geo.taps_inside(axis, o, *within) for o in range(geo.out[axis])]
+        counts = np.array([last - first for first, last in taps])
+        found.append((1 / np.maximum(counts, 1)).astype(np.float32))
+    return tuple(found)
+
+
+def _counted(site: Site) -> Counted:
+    """What counts in an average: the input, and the padding if `count_include_pad`; not what lies
+    behind that, where the output's size is rounded up."""
     geo, win = pool_geometry(site)
-    pads, ends = site.attr("count_include_pad"), triple(win.end, 0)
-    return tuple(_shares(geo, axis, ends[axis] if pads else None) for axis in range(3))
-
-
-def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
-    """For each output along one axis: 1 / the number of its taps that count (at least 1), float32.
-    No padding counts if `end` is None; else all before the input, and `end` places behind it."""
-    low, high = (0, geo.size[axis]) if end is None else (-geo.begin[axis], geo.size[axis] + end)
-    taps = (_taps_within(geo, axis, o, low, high) for o in range(geo.out[axis]))
-    counts = np.array([last - first for first, last in taps])
-    return (1 / np.maximum(counts, 1)).astype(np.float32)
+    if not site.attr("count_include_pad"):
+        return tuple([(0, n) for n in geo.size])
+    ends = triple(win.end, 0)
+    return tuple([(-p, n + e) for p, n, e in zip(geo.begin, geo.size, ends, strict=True)])
 
 
 MOST_RUNS = 300
 """The most runs of columns that get code of their own. No real model has windows that need more."""
-Counted = tuple[Range, ...]
+Counted = tuple[tuple[int, int], ...]
 """For each axis the range of input indices whose taps count in an average; may include padding."""
 
 
@@ -112,7 +113,7 @@ def _pool(
     read = 4.0 * geo.channels * typical(prod(geo.size))
     flops = work * fold.flops
     near = several and typical(geo.batch) == 1 and by_positions(
-        site, site.input(0), read, flops, geo.out[1], blocks * count, planes=2 * blocks
+        site, site.input(0), read, flops, (geo.out[1], blocks * count), planes=2 * blocks
     )  # fmt: skip
     packed = []
     if shares is not None:
@@ -153,7 +154,7 @@ def _runs(geo: Geometry, shares: tuple[np.ndarray, ...] | None) -> list[Run]:
         return [Run(first, behind - first, 0, geo.kernel[2], 1 / geo.kernel[2])]
     runs: list[Run] = []
     for o in range(geo.out[2]):
-        low, high = _taps_inside(geo, 2, o)
+        low, high = geo.taps_inside(2, o)
         share = 1.0 if shares is None else float(shares[2][o])
         if runs and (runs[-1].low, runs[-1].high, runs[-1].share) == (low, high, share):
             last = runs.pop()
@@ -171,25 +172,12 @@ def inner_columns(geo: Geometry) -> tuple[Number, Number]:
     return first, behind
 
 
-def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
-    return _taps_within(geo, axis, o, 0, geo.size[axis])
-
-
-def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple[int, int]:
-    """The taps [first, last) of output `o`, along one axis, that read input indices [low, high);
-    (0, 0) if none does."""
-    begin, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
-    first = -(-max(0, low - begin) // gap)
-    last = min(geo.kernel[axis], -(-max(0, high - begin) // gap))
-    return (first, last) if first < last else (0, 0)
-
-
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
     """The taps [low, high) of output `o` that lie inside the input, along one axis; none if low >=
     high. Bounds are ints if they are known, else emitted code."""
     if isinstance(o, int):
         if not isinstance(geo.size[axis], Size):
-            return _taps_inside(geo, axis, o)
+            return geo.taps_inside(axis, o)
         o = b.index(o)
     size, begin, gap = geo.size[axis], geo.begin[axis], geo.dilation[axis]
     low: Val | int = 0
@@ -231,7 +219,7 @@ def emit_pool(
             place = sink.at(0, 0, d, r)
             lines = _lines(b, geo, fold, step, ranges)
             if geo.is_free:
-                _edges(b, geo, fold, line, step, (d, r), place, counted)
+                _edges(geo, fold, line, step, (d, r), place, counted)
                 if counted:
                     share = _shares_here(b, geo, (d, r), counted)
             for run in runs:
@@ -288,7 +276,7 @@ def _sees(geo: Geometry, axis: int) -> bool:
     if isinstance(geo.size[axis], Size):  # (ceiling adds no window of nothing but padding)
         most = max(geo.before[axis], geo.after[axis] - geo.stride[axis] + 1)
         return geo.dilation[axis] == 1 and most < geo.kernel[axis]
-    return all(len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis]))
+    return all(len(range(*geo.taps_inside(axis, o))) for o in range(geo.out[axis]))
 
 
 def _shares_here(b: Builder, geo: Geometry, index: Sequence[Position], counted: Counted) -> Val:
@@ -306,13 +294,13 @@ def _shares_here(b: Builder, geo: Geometry, index: Sequence[Position], counted: 
 
 
 def _edges(
-    b: Builder, geo: Geometry, fold: Fold, line: Ptr, step: Triple, row: Sequence[Position],
-    place: Sink, counted: Counted,
+    geo: Geometry, fold: Fold, line: Ptr, step: Triple, row: Sequence[Position], place: Sink,
+    counted: Counted,
 ) -> None:  # fmt: skip
     """Emit the columns at both ends of a row of outputs, one by one, where sizes are free. Taps of
     their windows outside the input are left out. `line`: the address at which the row's first
     window begins; `row`: its (depth, height); `place`: the sink at the row's beginning."""
-    width = place.width
+    b, width = line.b, place.width
     first, behind = inner_columns(geo)
 
     def column(c: Val) -> None:

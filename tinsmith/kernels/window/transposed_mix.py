@@ -102,22 +102,22 @@ def mix(
     with b.loop(0, count) as c, b.loop(0, planes) as z:
         to = space + ((c * planes + z) * number) * plane
         if copied is None:
-            _mix_rows(em, few, way, at, first + c, z, to, b.index(first) > 0)
+            _mix_rows(em, few, way, at, (first + c, z), to, b.index(first) > 0)
         else:
-            _mix_columns(em, few, way, copied, c, z, to)
+            _mix_columns(em, few, way, copied, (c, z), to)
     return Rows(space.fixed(), (planes * number * plane, plane, pitch, 1), pitch)
 
 
 def _mix_rows(
-    em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr, filled: Val
+    em: Emit, few: Few, way: Way, at: Segment, plane: tuple[Val, Val], to: Ptr, filled: Val
 ) -> None:
-    """Emit the sequences of channel c and kernel plane z for a way along the height. Line y of
+    """Emit the sequences of `plane` = (channel, kernel plane) for a way along the height. Line y of
     sequence s is the sum, over its terms (i, factor), of factor times input row y * stride + i of
     the segment.
 
     They go to `to` as [sequence][line][pitch], with zeros for inputs outside the image. `filled`:
     an i1, whether an earlier channel has written the zeros at both ends of lines."""
-    b, geo, source = em.b, at.geo, em.input(0)
+    b, geo, source, (c, z) = em.b, at.geo, em.input(0), plane
     _, channel, step = steps(source.spec)
     lanes = em.target.lanes
     high, pitch = mixed(few.places, few.cut, few.ways, lanes)
@@ -151,11 +151,14 @@ def _mix_rows(
         each_vector(b, inside, piece, UNROLLED)
 
 
-def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to: Ptr) -> None:
-    """Emit the sequences of channel c and depth tap z, for a way along the width, from the rows
-    that were `copied`, to `to` as [sequence][line][pitch]; a line is one of these rows. Column x of
-    sequence s is the sum, over its terms (i, factor), of factor times input column x * step + i."""
-    b, lanes, step = em.b, em.target.lanes, way.step
+def _mix_columns(
+    em: Emit, few: Few, way: Way, copied: Rows, plane: tuple[Val, Val], to: Ptr
+) -> None:
+    """Emit the sequences of `plane` = (channel, depth tap), for a way along the width, from the
+    rows that were `copied`, to `to` as [sequence][line][pitch]; a line is one of these rows. Column
+    x of sequence s is the sum, over its terms (i, factor), of factor times input column x * step +
+    i."""
+    b, lanes, step, (c, z) = em.b, em.target.lanes, way.step, plane
     lines, pitch = mixed(few.places, few.cut, few.ways, lanes)
     source = copied.x + c * copied.reach[0] + z * copied.reach[1]
     seen = sorted({i for terms in way.sequences for i, _ in terms})

@@ -13,6 +13,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.contract import (
     Contraction,
     Fetch,
@@ -24,10 +25,12 @@ from tinsmith.kernels.window.contract import (
 )
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
 from tinsmith.kernels.window.panels import Panel
-from tinsmith.kernels.window.tiles import Panels
+from tinsmith.kernels.window.tiles import Panels, Tiling, pieces_before
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_groups
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
+EARLIER = 2048  # weights by which a stream of them is prefetched before its use (estimated)
 SPARE = 4
 """Vector registers that are kept free beside accumulators and weights, where taps share the pixels
 that they read (estimated)."""
@@ -39,6 +42,34 @@ of its pixels from x; `fetch` are weights to prefetch meanwhile, or None."""
 
 
 @dataclass(frozen=True)
+class Following:
+    """How the tiles of a panel prefetch weights from an outer cache while they compute.
+
+    Together they prefetch the next panel: a loop body reads `lines` cache lines of weights, and of
+    the same lines of the next panel each tile prefetches an equal share. Where that would be all
+    lines, or no next panel is prefetched, a tile prefetches its own weights a little earlier.
+
+    distance  elements from a weight of this panel to that of the next; 0: prefetch no next panel
+    lines     cache lines of weights that a loop body reads
+    among     how many bands or threads the tiles of a panel are divided among: each computes so
+              many times fewer tiles before it comes to the next panel
+    """
+
+    distance: int
+    lines: int
+    among: int
+
+    def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch:
+        """What each loop body of the tile of high x wide pixels at (r, c) prefetches."""
+        share = typical(-(-self.lines * self.among // (plan.row_units * plan.col_units)))
+        if share >= self.lines or not self.distance:
+            return Fetch(EARLIER, self.lines)
+        down = pieces_before(plan.rows, r, high)
+        number = down * plan.col_units + pieces_before(plan.cols, c, wide)
+        return Fetch(number * share % self.lines * LINE + self.distance, share)
+
+
+@dataclass(frozen=True)
 class Sums:
     """The sums of one panel of output channels.
 
@@ -47,6 +78,7 @@ class Sums:
     start    a function: the accumulators with which a pixel starts, the bias or zeros
     reduce   a function: adds the products of a tile
     depth    how many products one output adds up
+    ahead    how tiles prefetch weights, or None
     """
 
     lanes: tuple[int, ...]
@@ -54,6 +86,7 @@ class Sums:
     start: Callable[[], list[Val]]
     reduce: Reduction
     depth: int
+    ahead: Following | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +157,17 @@ class Blocked(Way):
 def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0) -> Blocked:
     """A `Blocked` for these panels and blocks, with its `depth` and `stored` worked out."""
     return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early)
+
+
+def following(target: Target, way: Blocked, taps: int, among: int) -> Following | None:
+    """How the tiles of a panel of `way` prefetch weights, for kernels of `taps` taps; None if a
+    quarter of L2 holds all weights, so that they need no prefetching. `among` as in `Following`."""
+    lanes = sum(way.lanes)
+    panel = way.stored * taps * lanes
+    if 4 * panel * way.panels.total <= target.l2 // 4:
+        return None
+    near = 4 * panel <= target.l2 // 4  # so that it pushes out nothing that is in use
+    return Following(panel if near else 0, -(-way.blocks.step * lanes // LINE), among)
 
 
 def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:

@@ -51,8 +51,9 @@ def tensors(
 
 
 def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
-    """Emit the address in `view` of the first element of a tile, if its first result is at (y, x):
-    at (`down` * y, `right` * x), with `padded` less the padding before the image."""
+    """Emit the address in `view` of the first element that belongs to a tile. Where (y, x) is the
+    place of the tile's first result, it is in row `down` * y, column `right` * x; if `padded`, the
+    padding before the image is subtracted from both."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)

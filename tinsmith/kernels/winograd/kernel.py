@@ -79,10 +79,12 @@ def winograd_taps(site: Site) -> list[Choice]:
 
 
 def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
-    """One choice for each algorithm whose error growth `precision` allows. Raises Skip if none is
-    left, if input or output channels do not fill a block, or if weights are too small or too large
-    for the packing. `words`: weights have 24 bits (`kernels/narrow`); `of_taps`: kept as taps
-    (`taps.py`)."""
+    """One choice for each algorithm whose error growth `precision` (a key of GROWTH) allows.
+    `words`: weights have 24 bits (`kernels/narrow`); `of_taps`: kept as taps (`taps.py`). Raises
+    Skip as `plane_site` does, for "split" as `float_product`, for `words` as `need_words`; if no
+    choice is left, there are fewer input or output channels than in one block, all weights are
+    nearly 0, or free sizes meet frames or dilation; for `of_taps` also if weights are huge or not
+    finite, or of fewer bytes than `narrow.LEAST`."""
     conv = plane_site(site)
     geo, w, width, frames = conv.geo, conv.weights, conv.width, None
     if geo.channels < width or geo.out_channels < width:

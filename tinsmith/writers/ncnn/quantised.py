@@ -125,10 +125,11 @@ def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
 
 
 def _scales(factor: Array, bottom: np.float32, outputs: int, group: int) -> Array:
-    """Return ncnn's scales of weights, one for each output (or group), from the factors of the
-    sums. ncnn computes factor = 1 / (bottom * scale), where `bottom` is the scale of x; the scale
-    is the one that gives the factor to the last bit, if there is one. Raises Inexpressible if the
-    factors are not one for each output, or differ in a group."""
+    """Return ncnn's scales of weights, [outputs], or [group] if `group` > 1, from the factors of
+    the sums: ncnn computes factor = 1 / (bottom * scale), where `bottom` is the scale of x. A scale
+    is 1 / (bottom * factor), rounded to float32, or a float32 next to that if only this one gives
+    the factor to the last bit; 0 for a factor of 0. Raises Inexpressible if `factor` is not
+    [outputs] (one factor for all outputs is refused, too), or factors differ in a group."""
     need(factor.size == outputs, "the factors of its sums are not one for each output")
     rows = factor.reshape(group, -1) if group > 1 else factor[:, None]
     need((rows == rows[:, :1]).all(), "the outputs of a group have several scales")
