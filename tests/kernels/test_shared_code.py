@@ -31,7 +31,12 @@ from tinsmith.plan.equivalence import Answers, packing
 Array = np.ndarray[Any, Any]
 Machine = tuple[str, str]
 """A target and a precision."""
-MACHINES = ("avx512vnni", "default"), ("amx", "default"), ("avx512bf16", "bfloat16")
+MACHINES = (
+    ("avx512vnni", "default"),
+    ("amx", "default"),
+    ("avx512bf16", "bfloat16"),
+    ("avx2", "default"),
+)
 """A kernel is emitted for the first of these for which it takes a case: its code is not run."""
 
 
@@ -143,6 +148,7 @@ CASES = [
     conv((1, 3, 9, 9), (3, 3, 3, 3)),
     conv((1, 128, 16, 16), (128, 128, 1, 1)),
     replace(conv((3, 2, 1, 1), (80, 2, 1, 1)), consts=(2,)),
+    Case("ConvInteger", (unsigned(1, 32, 9, 9), byte(32, 32, 1, 1) // 2, np.uint8(3)), (1, 2)),
     *[bytes_conv(group, zero) for group in (1, 32) for zero in ((32,), (32, 1, 1, 1), ())
       if (group, len(zero)) != (1, 4)],
     conv((1, 8, 5, 9), (8, 6, 3, 2), "ConvTranspose", stride=(2, 2)),

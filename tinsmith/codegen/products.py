@@ -53,7 +53,8 @@ _WHOLE = ("i8", "u8", "i16", "u16", "i32")
 class Product:
     """A row of the table: a way to multiply operands `a` and `b` and to add to sums.
 
-    takes        pairs of element types (numpy's names) of `a` and `b` in a model
+    takes        pairs of element types (numpy's names) of `a` and `b` in a model; none if only
+                 kernels that prepare operands may use it (`window/integers_saturating.py`)
     left, right  element types of `a` and `b` as they are packed
     lane, sums   the type of a lane, which holds a k-group of them, and of a sum
     step         the instructions (see `Step`)
@@ -65,6 +66,7 @@ class Product:
                  packed alike, which adds up their elements; "" for others
     terms        pairs (part of `a`, part of `b`) that are multiplied, in order; part 0 is hi
     error        relative error of a product, beyond what sums of type `sums` round
+    kept         registers that the step needs for constants
     """
 
     name: str
@@ -80,6 +82,7 @@ class Product:
     folds: str = ""
     terms: tuple[tuple[int, int], ...] = ((0, 0),)
     error: float = 0.0
+    kept: int = 0
 
     @property
     def parts(self) -> int:
@@ -178,6 +181,19 @@ def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
     return (acc + acc.b.intrinsic(PMADDWD[lanes], acc.ty, both)).fenced()
 
 
+PMADDUBSW = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw",
+             16: "llvm.x86.avx512.pmaddubs.w.512"}  # fmt: skip
+"""Sums of two products of unsigned by signed bytes, in 16 bits, which saturate (ibidem)."""
+
+
+def multiply_quads(acc: Val, x: Val, w: Val) -> Val:
+    b, lanes = acc.b, acc.ty.lanes
+    both = [x.bitcast(U8.x(4 * lanes)), w.bitcast(I8.x(4 * lanes))]
+    pairs = b.intrinsic(PMADDUBSW[lanes], I16.x(2 * lanes), both)
+    ones = b.const(0x10001, acc.ty).bitcast(pairs.ty)
+    return (acc + b.intrinsic(PMADDWD[lanes], acc.ty, [pairs, ones])).fenced()
+
+
 VPDPBUSD, VPDPWSSD = (f"llvm.x86.avx512.{name}.{{bits}}" for name in ("vpdpbusd", "vpdpwssd"))
 """Four products of unsigned by signed bytes, and two products of 16 bits, added to 32 bits without
 saturation (ibidem)."""
@@ -232,6 +248,8 @@ PRODUCTS: dict[str, Product] = {
         _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
+        Product("pmaddubsw", frozenset(), U8, I8, I32, I32, multiply_quads, rate=2.1, kept=1,
+                needs=lambda target: target.vectors in ("avx2", "avx512")),
         _pairs("vpdpwssd", step=added_by(VPDPWSSD, I16, I16), rate=2.0,
                needs=lambda target: target.byte_products == "vpdpbusd"),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, added_by(VPDPBUSD, U8, I8), rate=4.0,

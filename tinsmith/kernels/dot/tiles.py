@@ -180,19 +180,20 @@ def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
 @cached(4096)
 def choose(
     target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6,
-    form: float = 0.0,
+    form: float = 0.0, kept: int = 0,
 ) -> Tiling:  # fmt: skip
     """The cheapest tiling of an (m, k) x (k, n) product.
 
     `most_vectors`: the most vectors of columns of a tile. `exact`: no padding columns. `form`: a
     penalty, as a share of the time, for each further shape of tile, which needs code of its own.
-    For sizes that only a call tells, the tiling of the example's sizes is applied."""
+    `kept`: registers that steps need for constants. For sizes that only a call tells, the tiling of
+    the example's sizes is applied."""
     if any(isinstance(size, Size) for size in (m, n, k)):
-        found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors, form)
+        found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors, form, kept)
         columns = split_columns(n, block_of(target), len(found.columns.widths), exact)
         return replace(found, rows=split_rows(m, found.rows.size), columns=columns)
     lanes = block_of(target)
-    limit = accumulators(target)
+    limit = accumulators(target) - kept
     vectors = -(-n // lanes)
     ideal = m * n * k / lanes / target.pipes * (1 if target.has_fma else 2)
     best: tuple[float, int, Tiling] | None = None

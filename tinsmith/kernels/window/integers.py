@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import MATRICES, Product, product_of
+from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, product_of
 from tinsmith.codegen.types import I32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, buffer_bytes, epilogue_flops
@@ -39,6 +39,16 @@ from tinsmith.kernels.window.integers_plan import (
     pack_tables,
     pack_weights,
 )
+from tinsmith.kernels.window.integers_saturating import (
+    added,
+    is_sparse,
+    pack_fitting,
+    packed_rest,
+    rest_room,
+    rest_time,
+    rest_vectors,
+    sum_rest,
+)
 from tinsmith.kernels.window.integers_windows import Stretches, contract, source_of, sum_windows
 from tinsmith.kernels.window.tiles import Sink, bands
 from tinsmith.sizes import Size, estimate, typical
@@ -52,6 +62,29 @@ FORM = 0.01  # longer layers of bytes may take for each form of tile less (estim
 def conv_integer(site: Site) -> Choice:
     """Direct convolution of bytes, exact in int32, with zero points of inputs and of weights."""
     return byte_conv(site, product_of(site.target, *(site.input(i).dtype.name for i in range(2))))
+
+
+@kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
+def conv_integer_saturating(site: Site) -> Choice:
+    """Direct convolution by sums of two products in 16 bits, of weights split to fit; exact."""
+    row, geo, target = PRODUCTS["pmaddubsw"], conv_geometry(site), site.target
+    if not row.needs(target) or target.byte_products:
+        raise Skip("the machine has no such products, or better ones")
+    if any(isinstance(n, Size) for n in (geo.batch, *geo.out)):
+        raise Skip("it needs numbers for sizes")
+    if site.attr("group") > 1:
+        raise Skip("it has several groups")
+    if geo.channels % block_of(target):
+        raise Skip("input channels are no whole blocks")
+    if prod(geo.out) < block_of(target):
+        raise Skip("it has less pixels than lanes")
+    w, left = site.const(1, "the weights"), side_of(site, 0, row, 1)
+    plan = plan_of(site, geo, row, left, side_of(site, 1, row, geo.out_channels), split=True)
+    if not plan.constant or plan.has_table:
+        raise Skip("zero points of weights are not 0, or that of the input is not constant")
+    if not is_sparse(w):
+        raise Skip("too many weights do not fit")
+    return packed_conv(site, plan)
 
 
 def byte_conv(site: Site, row: Product) -> Choice:
@@ -72,11 +105,15 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
     if not plan.direct:
         moved += 8.0 * typical(plan.images * plan.image)
     cost = target.time(work / row.rate, moved, plan.tiling.efficiency) + 1e-6
+    if plan.split:
+        cost += rest_time(target, plan)
     packed: list[Packed] = []
     if plan.constant:
         args = (w.const, site.input(3).const if site.has(3) else None, row.name, cut)
-        args_of_weights = (*args, plan.tiling, plan.pixel)
-        packed.append(Packed("weights", pack_weights, args_of_weights, fits=fits_of(row)))
+        pack, fits = (pack_fitting, is_sparse) if plan.split else (pack_weights, fits_of(row))
+        packed.append(Packed("weights", pack, (*args, plan.tiling, plan.pixel), fits=fits))
+        if plan.split:
+            packed.append(packed_rest(w.const, cut.columns))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
         if start is not None:
@@ -97,7 +134,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         phases=_phases(plan),
         packed=tuple(packed),
         unseen=(2,) if site.has(2) and read[2] is None else (),
-        workspace=matrices.ROOM if row.unit == MATRICES else room,
+        workspace=matrices.ROOM if row.unit == MATRICES else max(room, rest_room(plan)),
         scratch=plan.scratch,
         by_channels=typical(geo.batch) == 1 and not plan.near,
         detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
@@ -105,9 +142,12 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
     )
 
 
-def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) -> Plan:
+def plan_of(
+    site: Site, geo: Geometry, row: Product, left: Side, right: Side, split: bool = False
+) -> Plan:
     """The plan of a convolution that multiplies by a row of the table of products. `left` and
-    `right` tell how the input and the weights are packed for it, and of their zero points."""
+    `right` tell how the input and the weights are packed for it, and of their zero points; `split`
+    as of `Plan`."""
     block = block_of(site.target)
     w, zero = site.input(1).const, None
     constant = w is not None
@@ -120,7 +160,7 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
         off_rows = bool(right.shift) or bool(zero is not None and zero.any())
     taken = _known_zero(site, left) if constant and not off_rows else None
     direct = (
-        constant and row.unit != MATRICES
+        constant and row.unit != MATRICES and not split
         and not left.centred and not left.shift and geo.channels >= block
         and (not any(map(any, geo.halo)) or _known_zero(site, left) == 0)  # padding is 0
         and (cut.groups == 1 or not cut.inputs % block)
@@ -134,11 +174,13 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     if row.unit == MATRICES:
         tiling = matrices.tiling(pixels, cut.columns, depth)
     else:
-        tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form)
+        tiling = choose(
+            site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form, kept=row.kept
+        )
     most = tiling.rows.count if flat else rows
     parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
     return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
-                taken is None and not left.is_zero, direct, flat, taken or 0)  # fmt: skip
+                taken is None and not left.is_zero, direct, flat, taken or 0, split)  # fmt: skip
 
 
 @estimate
@@ -182,6 +224,8 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
         found.append(Phase(rows, lambda em: pack_input(em, plan)))
     if plan.off_rows:
         found.append(Phase(plan.images * plan.runs, lambda em: sum_windows(em, plan)))
+    if plan.split:
+        found.append(Phase(plan.images * rest_vectors(plan)[0], lambda em: sum_rest(em, plan)))
     tiles = plan.images * plan.tiling.columns.count * plan.parts
     sweep = plan.parts if plan.near else 0
     found.append(Phase(tiles, lambda em: _multiply(em, plan), sweep=sweep))
@@ -235,7 +279,7 @@ class _Panel:
         self, em: Emit, plan: Plan, image: Position, column: Position, widths: tuple[int, ...]
     ) -> None:
         self.em, self.plan, self.image, self.widths = em, plan, image, widths
-        group = image % plan.cut.groups
+        self.column, group = column, image % plan.cut.groups
         self.weights, self.table = _weights(em, plan, group, column)
         self.left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
         first = group * (plan.cut.columns // plan.block) if plan.cut.groups > 1 else 0
@@ -255,6 +299,8 @@ class _Panel:
         start, ahead = self._start(), self._ahead(pixel)
         ways = Stretches(em, plan, a, self.weights, sum(self.widths))
         sums = contract(ways, height, self.widths, start=start, ahead=ahead)
+        if plan.split:
+            sums = added(em, plan, sums, (self.image, run * plan.pixels + pixel, self.column))
         sums = self._taken_off(sums, range(height), run, pixel)
         self._finish(sums, run, pixel)
 

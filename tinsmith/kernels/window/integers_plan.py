@@ -88,6 +88,7 @@ class Plan:
     direct: bool = False  # whether the input is read in place
     flat: bool = False  # whether all pixels of an image are one run
     zero: int = 0  # if not 0: the input's zero point, for which `pack_start` corrects sums
+    split: bool = False  # whether weights are split (`window/integers_saturating.py`)
 
     @property
     def starts(self) -> bool:
@@ -172,6 +173,11 @@ class Plan:
         return -(-(self.sums_at + sums) // LINE) * LINE
 
     @property
+    def rest_at(self) -> int:
+        """Of `split` weights: where the sums of products by the rest lie."""
+        return self.weights_at
+
+    @property
     def tables_at(self) -> int:
         return self.weights_at + self.cut.groups * self.panels
 
@@ -183,7 +189,8 @@ class Plan:
     def scratch(self) -> int:
         """Bytes of scratch that the plan needs."""
         if self.constant:
-            return 4 * self.weights_at
+            rest = self.images * self.runs * self.pixels * self.cut.columns * self.split
+            return 4 * (self.weights_at + rest)
         return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
 
 

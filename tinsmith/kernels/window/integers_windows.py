@@ -110,14 +110,19 @@ class Stretches:
 
     def places(self, number: Val) -> list[Val]:
         """The addresses of both operands of a stretch, by its number, as `Operands.at` wants."""
+        first = self.first
+        away = number * (first.depth * first.b_row)
+        return [(first.a + self.away(number)).value, (first.b + away).value]
+
+    def away(self, number: Val) -> Position:
+        """The distance, in 32-bit lanes, of a stretch from the first one of its window."""
         t: Position = number
         place: Position = 0
         for extent, step in reversed(self._levels):
             if extent > 1:
                 place = t % extent * step + place if extent < self.count else t * step + place
                 t = t // extent if extent < self.count else 0
-        first = self.first
-        return [(first.a + place).value, (first.b + number * (first.depth * first.b_row)).value]
+        return place
 
 
 def sum_windows(em: Emit, plan: Plan) -> None:

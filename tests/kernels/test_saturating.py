@@ -1,0 +1,116 @@
+"""Convolutions of bytes by sums of two products in 16 bits, which saturate: exact all the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.kernels.byte_cases import ends
+from tests.kernels.harness import check, level_param, one_node, site_of
+from tinsmith import ops
+from tinsmith.codegen.target import level
+from tinsmith.graph import Graph, Type
+from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.kernels.window import integers_saturating as saturating
+from tinsmith.ops.interpret import run_graph
+
+KERNEL = "conv_integer_saturating"
+RNG = np.random.default_rng(5)
+MACHINES = [level_param(n) for n in ("avx2", "avx512")]
+CONVS = [
+    ((1, 16, 4, 4), (20, 16, 1, 1), {}),
+    ((2, 32, 9, 7), (24, 32, 1, 1), {}),
+    ((1, 48, 14, 14), (70, 48, 1, 1), {}),
+    ((1, 32, 9, 9), (33, 32, 1, 1), {"stride": (2, 2)}),
+    ((1, 16, 9, 8), (20, 16, 3, 3), {"pad": (1, 2, 1, 0)}),
+    ((2, 16, 15, 15), (16, 16, 3, 3), {"pad": (1, 1, 1, 1), "stride": (2, 2)}),
+    ((1, 32, 9, 9), (16, 32, 3, 3), {"pad": (2, 2, 2, 2), "dilation": (2, 2)}),
+    ((1, 16, 40), (9, 16, 5), {"stride": (3,), "pad": (2, 1)}),
+    ((1, 16, 4, 5, 6), (9, 16, 2, 3, 2), {"pad": (0, 1, 1, 1, 1, 0), "stride": (1, 2, 1)}),
+]
+
+
+def weights(*shape):
+    """Small numbers, and pairs of the ends of the range in as many places as are allowed."""
+    w = RNG.integers(-64, 65, shape).astype(np.int8)
+    pairs = w.reshape(shape[0], shape[1] // 2, 2, -1)
+    for _ in range(int(saturating.DENSE * w.size)):
+        n, j, t = (RNG.integers(pairs.shape[i]) for i in (0, 1, 3))
+        pairs[n, j, :, t] = RNG.choice(np.array([[127, 127], [-128, -128], [90, 39]]))
+    return w
+
+
+def test_every_pair_is_split_into_what_fits_and_a_rest():
+    w = np.array(list(itertools.product(range(-128, 128), repeat=2)), np.int8).reshape(256, -1, 1)
+    whole, at, rest = saturating.split_weights(w)
+    fitting = whole.reshape(-1).astype(int)
+    fitting[at] -= rest
+    pairs = fitting.reshape(-1, 2)
+    assert ((255 * np.maximum(pairs, 0).sum(axis=1)) <= 32767).all()
+    assert ((255 * np.minimum(pairs, 0).sum(axis=1)) >= -32768).all()
+    assert (np.abs(fitting) <= np.abs(whole.reshape(-1).astype(int))).all()
+    fits = np.abs(whole.reshape(-1, 2).astype(int).sum(axis=1)) <= 128
+    assert len(at) == (~fits).sum() and np.array_equal(np.unique(at // 2), np.flatnonzero(~fits))
+
+
+@pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize("x, w, attrs", CONVS)
+@pytest.mark.parametrize("left, zero", [("uint8", None), ("uint8", 255), ("int8", -7)])
+def test_convolutions(x, w, attrs, left, zero, target):
+    arrays = [ends(left, *x), weights(*w), None if zero is None else np.array(zero, left)]
+    consts = [1] if zero is None else [1, 2]
+    choice = check("ConvInteger", arrays, attrs, kernel=KERNEL, target=target, consts=consts,
+                   extra_halo=len(w) % 2, threads=1 + x[0] % 2)  # fmt: skip
+    assert choice.detail.startswith("pmaddubsw")
+
+
+@pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize("end", [0, 255])
+def test_inputs_that_are_all_at_one_end(end, target):
+    arrays = [np.full((1, 64, 8, 8), end, np.uint8), weights(32, 64, 1, 1), np.array(3, np.uint8)]
+    check("ConvInteger", arrays, kernel=KERNEL, target=target, consts=[1, 2])
+
+
+@pytest.mark.parametrize("arrays, attrs, consts, why", [
+    ([ends("uint8", 1, 16, 9, 9), np.full((8, 16, 1, 1), 127, np.int8)], {}, [1], "too many"),
+    ([ends("uint8", 1, 16, 9, 9), weights(8, 16, 1, 1)], {}, [], "weights"),
+    ([ends("uint8", 1, 32, 9, 9), weights(8, 16, 1, 1)], {"group": 2}, [1], "groups"),
+    ([ends("uint8", 1, 20, 9, 9), weights(8, 20, 1, 1)], {}, [1], "whole blocks"),
+    ([ends("uint8", 1, 16, 2, 2), weights(8, 16, 1, 1)], {}, [1], "pixels"),
+    ([ends("uint8", 1, 16, 9, 9), weights(8, 16, 1, 1).astype(np.uint8)], {}, [1], "zero points"),
+    ([ends("uint8", 1, 16, 9, 9), weights(8, 16, 1, 1), np.uint8(3)], {}, [1], "zero points"),
+    ([ends("uint8", 1, 16, 9, 9), weights(8, 16, 1, 1), None, np.full(8, 2, np.int8)], {}, [1, 3],
+     "zero points"),
+])  # fmt: skip
+def test_what_it_declines(arrays, attrs, consts, why):
+    site = site_of(one_node("ConvInteger", arrays, attrs, consts), level("avx2"))
+    with pytest.raises(Skip, match=why):
+        KERNELS[KERNEL].offer(site)
+
+
+@pytest.mark.parametrize("isa", ["avx512vnni", "avxvnni", "sse2", "neondot"])
+def test_machines_with_better_products_or_without_these_do_not_have_it(isa):
+    arrays = [ends("uint8", 1, 32, 9, 9), weights(32, 32, 1, 1)]
+    site = site_of(one_node("ConvInteger", arrays, {}, [1]), level(isa))
+    with pytest.raises(Skip, match="products"):
+        KERNELS[KERNEL].offer(site)
+
+
+@pytest.mark.parametrize("target", MACHINES)
+def test_a_layer_whose_weights_do_not_fit_does_not_follow_one_that_is_alike(target):
+    graph, shape = Graph("g"), (64, 512, 1, 1)
+    x = graph.input("x", Type("uint8", (1, 512, 14, 14)))
+    graph.outputs = [
+        ops.ConvInteger(x, graph.const(w, "w"))
+        for w in (weights(*shape), np.full(shape, 127, np.int8))
+    ]
+    net = ts.compile(graph.clone(), target=target, cache=False)
+    assert [s.kernel for s in net.program().plan.steps if s.kernel.startswith("conv")] == [
+        KERNEL, "conv_integer"
+    ]  # fmt: skip
+    feed = RNG.choice(np.array([0, 255], np.uint8), x.shape)
+    for got, want in zip(net(feed).values(), run_graph(graph, [feed]), strict=True):
+        np.testing.assert_array_equal(got, want)
