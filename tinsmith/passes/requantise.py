@@ -146,6 +146,36 @@ def undone(before: Node, q: Node) -> Value:
     return x
 
 
+def _saturates(bound: float | None, q: Node, top: bool) -> bool:
+    """Whether the quantisation q, of one positive scale, gives the largest (`top`) or smallest
+    number of its type from a bound on, as it does without the bound; True if the bound is None."""
+    if bound is None:
+        return True
+    _, scale, zero = dequantised(q)
+    need_bytes(q.output, scale)
+    need_one(scale)
+    ends = np.iinfo(q.output.dtype)
+    numbers = [np.asarray(bound, q.operand(0).dtype).reshape(1), scale.reshape(1)]
+    if zero is not None:
+        numbers.append(np.asarray(zero.const).reshape(1))
+    return bool(q.op.reference(*numbers, **q.attrs)[0] == (ends.max if top else ends.min))
+
+
+@undo.rule(
+    p.QuantizeLinear(p.Relu("x") | p.Clip("x"), const("scale"), opt(const("zero"))).named("q"),
+    scale=float32(0.017),
+    zero=np.zeros(1, np.uint8),
+)
+def unbounded(x: Value, q: Node) -> Value:
+    """quantise(Relu(x)) -> quantise(x), if what the bound cuts off saturates anyway; the same for
+    both bounds of a Clip."""
+    act: Any = q.operand(0).producer
+    low, high = (0.0, None) if act.op.name == "Relu" else (act.min, act.max)
+    if not (_saturates(low, q, top=False) and _saturates(high, q, top=True)):
+        raise Skip("bytes have numbers beyond the bounds")
+    return with_(q, x=x)
+
+
 move = RuleSet("move-bytes", "Bytes are moved as they are, not as floats.")
 register("machine")(move)
 
