@@ -30,6 +30,7 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2),
         **peak.measure(),
+        "peak_bytes_gops": peak.measure(types="uint8 int8")["peak_gflops"],
     }
     for package in ("tinsmith", "numpy", "llvmlite"):
         found[package] = metadata.version(package)

@@ -89,6 +89,8 @@ def main(
         console.print(report.table(results, count))
     where = f"{described['cpu']}, {described['cores']} cores, "
     where += f"{described['peak_gflops']:.0f} GFLOP/s each"
+    if int8:
+        where += f", {described['peak_bytes_gops']:.0f} Gop/s of bytes"
     console.print(f"{where}; {_versions(results)}", soft_wrap=True)
     if any(r.engine in (OURS, HALVES) and not r.counts for r in results):
         sys.exit(1)

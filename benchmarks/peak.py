@@ -13,12 +13,15 @@ import time
 import numpy as np
 
 
-def measure(times: int = 15, isa: str = "host") -> dict[str, float]:
-    """GFLOP/s of one core in float32: the best of several runs, and their median."""
+def measure(times: int = 15, isa: str = "host", types: str = "float32") -> dict[str, float]:
+    """GFLOP/s of one core in float32, or thousand millions of operations a second on other `types`
+    of elements, such as "uint8 int8": the best of several runs, and their median."""
+    from tinsmith.codegen.products import product_of
     from tinsmith.codegen.target import level
     from tinsmith.runtime.gauge import fma_loop
 
-    run, flops = fma_loop(level(isa))
+    left, right = (types.split() * 2)[:2]
+    run, flops = fma_loop(level(isa), 0, product_of(level(isa), left, right))
     rates: list[float] = []
     for _ in range(times):
         start = time.perf_counter()

@@ -20,6 +20,7 @@ from rich.table import Table
 from benchmarks import (
     _convert,
     _main,
+    _zoo_check,
     apart,
     many_sizes,
     memory,
@@ -38,6 +39,7 @@ from benchmarks.client import Client, medians
 from benchmarks.measure import Effort, Result, measure
 from benchmarks.models import parted
 from benchmarks.zoo_models import entries
+from tinsmith.runtime.profile import Row
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures by /proc")
 
@@ -246,6 +248,16 @@ def animal(name: str, **more: Any) -> dict[str, Any]:
     heavy = [{"kernel": "conv_direct", "share": 0.5, "steps": 2, "peak": 0.25}]
     times = {"ms": 2.0, "ort_ms": 4.0, "ort_error": 1e-6, "error": 1e-6, "native_share": 1.0}
     return {**base, **times, "heaviest": heavy, **more}
+
+
+def test_the_heaviest_kernels_and_their_shares_of_the_peak() -> None:
+    def step(kernel: str, ms: float, share: float | None) -> Row:
+        return Row("s", "Op", kernel, "native", ms, ms / 8, None, share, None, None, "")
+
+    steps = [step("conv", 2.0, 0.5), step("conv", 1.0, 0.2), step("topk", 5.0, None)]
+    topk, conv = _zoo_check.heaviest(steps)
+    assert topk == {"kernel": "topk", "share": 0.625, "steps": 1, "peak": None}
+    assert conv == {"kernel": "conv", "share": 0.375, "steps": 2, "peak": pytest.approx(0.4)}
 
 
 def test_the_zoo_counts_what_is_right_and_says_what_is_slow() -> None:

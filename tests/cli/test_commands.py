@@ -247,6 +247,20 @@ def test_bench_measures_as_often_as_it_is_told() -> None:
     assert "conv1" not in tinsmith("bench", MODEL, "--repeat", 3, "--no-layers").stdout
 
 
+def test_bench_rates_each_operation_at_its_layers_peak(tmp_path: Path) -> None:
+    import tinsmith as ts
+
+    g, w = ts.Graph("mix"), np.ones((64, 64), np.int8)
+    sums = ts.ops.MatMulInteger(g.input("x", ts.Type("uint8", (64, 64))), w)
+    g.outputs = [ts.ops.MatMul(ts.ops.Cast(sums, to="float32"), w.astype(np.float32))]
+    ts.save(g, path := tmp_path / "mix.tin")
+    for option in ("--layers", "--no-layers"):
+        got = parsed("bench", path, "--repeat", 3, option)
+        seconds = got["flops"] / 2e9 * sum(1 / peak for peak in got["peaks"].values())
+        assert len(got["peaks"]) == 2 and "float32" in got["peaks"]
+        assert got["peak_share"] == pytest.approx(1e3 * seconds / got["median_ms"], rel=0.03)
+
+
 def test_bench_measures_kernels_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINSMITH_CACHE", str(tmp_path / "cache"))
     got = parsed("bench", MODEL, "--repeat", 2, "--no-layers", "--tune", "--small-memory")

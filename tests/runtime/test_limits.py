@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from tinsmith.codegen import cache as code_cache
-from tinsmith.codegen.products import PRODUCTS, VECTORS
-from tinsmith.codegen.target import Target, host
+from tinsmith.codegen.products import PRODUCTS, VECTORS, Product
+from tinsmith.codegen.target import Target, host, level
 from tinsmith.runtime import gauge, limits
 from tinsmith.runtime.limits import _peak, peak
 
@@ -32,7 +33,7 @@ def test_threads_that_need_it_at_the_same_time_measure_once(
 ) -> None:
     measured: list[Target] = []
 
-    def slow(target: Target, _: int) -> float:
+    def slow(target: Target, row: Product) -> float:
         measured.append(target)
         time.sleep(0.05)
         return 1.23e11
@@ -49,13 +50,30 @@ def test_threads_that_need_it_at_the_same_time_measure_once(
     assert peak(host()) == 1.2e11 and len(measured) == 1, "it is kept on disk"
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"peak": 0}', '{"peak": 1e999}', '{"peak": "a"}'])
-def test_a_note_without_a_peak_counts_as_absent(cache: Path, text: str) -> None:
-    found = peak(host())
-    (note,) = cache.glob("limits-*.json")
-    note.write_text(text)
+@pytest.mark.parametrize("numbers", ["0", "-1", "1e999", '"a"', "null", "[]"])
+@pytest.mark.parametrize("note", ["", "[]", '{"peak": 5e9}', '{"float32": NUMBER}'])
+def test_a_note_without_a_peak_counts_as_absent(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, note: str, numbers: str
+) -> None:
+    monkeypatch.setattr(gauge, "peak_of", lambda *_, row: 1.5e11)
+    peak(host())
+    (file,) = cache.glob("limits-*.json")
+    code_cache.write_note(file, note.replace("NUMBER", numbers))
     _peak.cache_clear()
-    assert 0.1 < peak(host()) / found < 10
+    assert peak(host()) == 1.5e11
+    assert json.loads(code_cache.read_note(file) or "") == {"float32": 1.5e11}
+
+
+def test_each_row_is_measured_once_and_kept_in_one_note(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(gauge, "peak_of", lambda *_, row: measured.append(row.name) or row.rate)
+    rows = list(PRODUCTS)
+    for name in (*rows, *rows):
+        _peak.cache_clear()
+        assert peak(host(), row=name) == pytest.approx(PRODUCTS[name].rate, rel=0.05)
+    assert measured == rows and len(list(cache.glob("limits-*.json"))) == 1
 
 
 @pytest.mark.parametrize("name", [n for n, row in PRODUCTS.items() if row.unit == VECTORS])
@@ -63,9 +81,12 @@ def test_every_row_of_products_is_measured(name: str, cache: Path) -> None:
     row = PRODUCTS[name]
     if not row.needs(host()):
         pytest.skip(f"no {name} here")
-    run, operations = gauge.fma_loop(host(), 0, row)
-    run()
-    assert operations > 0
+    assert row.rate / 3 < peak(host(), row=name) / peak(host()) < 3 * row.rate
+
+
+def test_without_vectors_the_peak_is_that_of_vectors_as_wide_as_kernels_have() -> None:
+    if host().triple.startswith("x86_64"):
+        assert gauge.fma_loop(level("scalar"))[1] == gauge.fma_loop(level("sse2"))[1]
 
 
 def test_memory_that_is_short_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +117,6 @@ def test_many_cores_share_little_memory(monkeypatch: pytest.MonkeyPatch) -> None
 def test_threads_without_cores_do_not_raise_the_peak(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gauge, "peak_of", lambda *_: 1e11)
+    monkeypatch.setattr(gauge, "peak_of", lambda *_, row: 1e11)
     monkeypatch.setattr(limits, "usable_cores", lambda: 2)
     assert [peak(host(), n) for n in (1, 2, 16)] == [1e11, 2e11, 2e11]

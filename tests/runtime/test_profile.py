@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.kernels.harness import levels
+from tinsmith.codegen.products import PRODUCTS, product_of
+from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 from tinsmith.runtime.profile import Profile, Row, _rate, step_seconds
@@ -64,7 +67,8 @@ def test_steps_of_one_name_have_times_of_their_own():
 def test_rows_are_in_milliseconds_where_one_is_long():
     row = Row("s", "Exp", "k", "native", 0.25, 1.0, 0.0, None, 0.0, 0.0, "")
     said, head, line = str(Profile("m", 2, 0.5, 100.0, (row,))).splitlines()
-    assert said.startswith("m, 2 threads: 0.5000 ms a call, 0.2500 ms in steps, peak 100")
+    want = "m, 2 threads: 0.5000 ms a call, 0.2500 ms in steps, peak 100 (float32) Gop/s"
+    assert said == want
     assert head.split()[2] == "ms" and line.split()[2] == "0.2500"
 
 
@@ -72,9 +76,36 @@ def test_rows_are_in_milliseconds_where_one_is_long():
 @pytest.mark.parametrize("kernel", ["k", "a_kernel_of_a_rather_long_name"])
 def test_a_table_fits_its_width(name: str, kernel: str) -> None:
     row = Row(name + "7", "Exp", kernel, "native", 1234.5, 1.0, 9999.9, 1.7, 0.0, 999.9, "")
-    profile = Profile("a model of a long name " * 4, 2, 1234.5, 100.0, (row,) * 2)
+    peaks = {n: 12345.0 * row.rate for n, row in PRODUCTS.items()}
+    profile = Profile("a model of a long name " * 4, 2, 1234.5, 100.0, (row,) * 2, peaks=peaks)
     for width in (60, 80, 120):
         assert max(map(len, profile.text(width).splitlines())) <= width
     assert max(map(len, str(profile).splitlines())) <= 80
     assert str(profile).splitlines()[-1].split()[0].endswith("7")
     assert name + "7" in profile.text() and kernel in profile.text()
+
+
+@pytest.mark.parametrize("isa", levels())
+@pytest.mark.parametrize("precision", ["default", "bfloat16"])
+def test_steps_are_rated_by_what_they_multiply(isa: str, precision: str) -> None:
+    """A product of bytes, one of floats with a sum fused to it, and a function of floats."""
+    g, w = Graph("m"), np.ones((64, 64), np.int8)
+    sums = g.add(OPS["MatMulInteger"], g.input("x", Type("uint8", (64, 64))), g.const(w)).outputs[0]
+    floats = g.add(OPS["Cast"], sums, to="float32").outputs[0]
+    y = g.add(OPS["MatMul"], floats, g.const(w.astype(np.float32))).outputs[0]
+    g.outputs = [g.add(OPS["Softmax"], g.add(OPS["Add"], y, floats).outputs[0]).outputs[0]]
+    net = ts.compile(g, target=isa, precision=precision)
+    profile = net.profile(np.ones((64, 64), np.uint8), repeat=3)
+    error = 2.0**-8 if precision == "bfloat16" else 0.0
+    rounded = product_of(level(isa), "float32", "float32", error).name
+    whole = product_of(level(isa), "uint8", "int8").name
+    assert {"matmul_integer", "softmax"} <= {r.kernel for r in profile.rows}
+    for row in profile.rows:
+        integer, product = row.kernel.startswith("matmul_integer"), "mat" in row.kernel
+        assert row.row == (whole if integer else rounded if product else "float32"), row
+        if row.peak_share is not None and row.gflops is not None:
+            assert row.peak_share == pytest.approx(row.gflops / profile.peaks[row.row])
+    assert set(profile.peaks) == {"float32", whole, rounded}
+    assert profile.peak_gflops == profile.peaks["float32"]
+    assert all(f"({name})" in profile.text() for name in profile.peaks)
+    assert "Gop/s" in profile._repr_html_() and f"({whole})" in profile._repr_html_()

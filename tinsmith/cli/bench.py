@@ -52,10 +52,11 @@ def command(
 ) -> None:
     """Measure MODEL on random inputs (or INPUTS, as for `run`), warmed up.
 
-    Of a layer, `share` is its part of the time, and `of peak` its part of the most multiply-adds
-    of vectors that the threads which run could do. Operations are those of the direct algorithm:
-    fast ones (Winograd's, Strassen's) do fewer, and matrix registers (AMX) more at once, so that a
-    share may exceed 100%.
+    Of a layer, `share` is its part of the time, and `of peak` its part of the most operations that
+    the threads which run could do in vectors, on elements of its types: of float32, or of bytes.
+    For the whole model, each operation counts at its layer's peak. Operations are those of the
+    direct algorithm: fast ones (Winograd's, Strassen's) do fewer, and matrix registers (AMX) more
+    at once, so that a share may exceed 100%.
 
     \b
     Examples:
@@ -115,6 +116,10 @@ def summary(
     flops = facts_of(graph, sizes_from(graph, arrays)).total_flops
     rate = flops / (marks["median_ms"] / 1e3)
     machine, threads = machine_of(build.target), build.threads_of(built.net)
+    work = built.net.program_for(**arrays).plan.work if built.net.has_programs else {}
+    work = work or {"float32": 1.0}
+    peaks = {row: peak(machine, threads, row) for row in work}
+    at_peak = sum(n / peaks[row] for row, n in work.items()) / sum(work.values())
     return {
         "threads": threads,
         "backend": build.backend,
@@ -128,7 +133,8 @@ def summary(
         "gflops": rate / 1e9,
         "memory": built.net.memory._asdict() if built.net.has_programs else None,
         "notes": built.net.notes,
-        "peak_share": rate / peak(machine, threads),
+        "peak_share": rate * at_peak,
+        "peaks": {row: most / 1e9 for row, most in peaks.items()},
     }
 
 

@@ -281,11 +281,11 @@ processors begin half as many of them as of multiply-adds."""
 FLOAT32 = PRODUCTS["float32"]
 
 
-def product_of(target: Target, left: str, right: str) -> Product:
+def product_of(target: Target, left: str, right: str, error: float = 0.0) -> Product:
     """The target's fastest row of the table for operands of these element types (numpy's names), of
-    those that compute in vectors and do not round operands. Raises CodegenError where it has
-    none."""
-    exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and not p.error]
+    those that compute in vectors, with relative errors of at most `error`. Raises CodegenError
+    where it has none."""
+    exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and p.error <= error]
     rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
     if not rows:
         raise CodegenError(f"{target.isa} has no exact products of {left} and {right} in vectors")

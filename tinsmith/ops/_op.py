@@ -135,6 +135,9 @@ class Op:
         self.weights: Weights | None = None
         self.signs: tuple[int, ...] | None = None
         self.powers: tuple[int, ...] | None = None
+        # likewise, if most of its `cost` is products: the rule that tells the two element types
+        # (numpy's names) that a node multiplies, for the table `codegen/products.py`
+        self.factors: Callable[[Node], tuple[str, str]] | None = None
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: sets the type rule, which computes the types of the outputs. It is called with

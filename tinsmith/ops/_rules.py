@@ -12,7 +12,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
-from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
+from tinsmith.graph import Dim, Node, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import element_name, name_of
 from tinsmith.ops._dims import broadcast, fresh
 from tinsmith.ops._op import OPS, Op, need, op
@@ -64,6 +64,11 @@ def need_float(value: Value, what: str) -> None:
     """Raise TypeRuleError, which calls the value `what`, unless it is of a floating-point type."""
     kind = value.dtype
     need(is_float(kind), "{} must be of a floating-point type, it is {}", what, kind)
+
+
+def dtypes_at(left: int, right: int) -> Callable[[Node], tuple[str, str]]:
+    """A rule `Op.factors`: the element types of the inputs at these positions."""
+    return lambda node: tuple(node.inputs[i].dtype.name for i in (left, right))  # type: ignore
 
 
 def need_same(*values: Value | None) -> None:

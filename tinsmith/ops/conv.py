@@ -12,7 +12,7 @@ from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, need_axes, need_same
+from tinsmith.ops._rules import Array, dtypes_at, need_axes, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
@@ -138,8 +138,7 @@ def conv_flops(
 
 
 Conv.cost(conv_flops)
-
-
+Conv.factors = dtypes_at(0, 1)
 Conv.weights = Weights((1,), 0, data=(0,), bias=2)
 
 

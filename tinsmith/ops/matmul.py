@@ -13,7 +13,7 @@ from tinsmith.graph import Dim, Node, Type, Value, agree
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._dims import broadcast, fresh
 from tinsmith.ops._op import need, op
-from tinsmith.ops._rules import need_axes, need_float
+from tinsmith.ops._rules import dtypes_at, need_axes, need_float
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER
@@ -60,6 +60,7 @@ def product_flops(a: Value, b: Value, *_: Any, **__: Any) -> float:
 
 
 MatMul.cost(product_flops)
+MatMul.factors = dtypes_at(0, 1)
 
 
 @MatMul.gradient

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, op
-from tinsmith.ops._rules import FLOAT8, Array, axis_of, need_float
+from tinsmith.ops._rules import FLOAT8, Array, axis_of, dtypes_at, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, is_half, widen
@@ -317,6 +317,8 @@ MatMulInteger.cost(product_flops)
 QLinearMatMul.cost(lambda a, s, z, b, *_: product_flops(a, b))
 ConvInteger.cost(lambda x, w, *_, **attrs: conv_flops(x, w, **attrs))
 QLinearConv.cost(lambda x, s, z, w, *_, **attrs: conv_flops(x, w, **attrs))
+MatMulInteger.factors = ConvInteger.factors = dtypes_at(0, 1)
+QLinearMatMul.factors = QLinearConv.factors = dtypes_at(0, 3)
 
 
 # ---- weights in few bits

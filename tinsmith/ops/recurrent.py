@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value, agree, shapes_agree
+from tinsmith.graph import Node, Type, Value, agree, shapes_agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import INTS, Array, need_dtype, need_length_data, need_lengths, need_same
@@ -366,5 +366,11 @@ def _flops(x: Value, w: Value, r: Value, *_: Any, **__: Any) -> float:
     return 2 * x.dims[0] * x.dims[1] * (w.type.size + r.type.size + 12 * r.dims[1])
 
 
+def _factors(node: Node) -> tuple[str, str]:
+    x, w = [v.dtype.name for v in node.inputs[:2] if v is not None]
+    return "uint8" if node.attrs.get("rounded") else x, w
+
+
 for _operator in (RNN, GRU, LSTM):
     _operator.cost(_flops)
+    _operator.factors = _factors

@@ -88,6 +88,7 @@ class Step(NamedTuple):
     reads, writes  operands of a step in numpy. A native step has none, unless it counts its
             results: the last of `writes` is then the count, which replaces each dim of -1
     stated  the count that the model states, which the run must find (-1: it states none)
+    row     the row of the table of products (`codegen/products.py`) whose peak is its 100 %
     """
 
     name: str
@@ -107,6 +108,7 @@ class Step(NamedTuple):
     region: int = 0
     micro_batches: int = 1
     stated: int = -1
+    row: str = "float32"
 
 
 class Memory(NamedTuple):
@@ -202,6 +204,15 @@ class Plan(NamedTuple):
             else:
                 runs.append((step.kind, [step]))
         return runs
+
+    @property
+    def work(self) -> dict[str, float]:
+        """The operations of all steps, by `Step.row`; without rows of which no step has any."""
+        found: dict[str, float] = {}
+        for step in self.steps:
+            if step.flops:
+                found[step.row] = found.get(step.row, 0.0) + step.flops
+        return found
 
     @property
     def stamp_words(self) -> int:

@@ -36,7 +36,7 @@ from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shared_weights import Blob, Kept, Key, SharedWeights
-from tinsmith.plan.state import Sink, State
+from tinsmith.plan.state import Sink, State, product_row
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 from tinsmith.sizes import typical
@@ -301,6 +301,7 @@ def _step(
         fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
         region=s.region,
         micro_batches=s.micro_batches,
+        row=product_row(s.site).name,
     )
 
 

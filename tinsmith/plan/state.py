@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.codegen.expr import Expr
+from tinsmith.codegen.products import FLOAT32, PRODUCTS, Product, product_of
 from tinsmith.graph import Node
 from tinsmith.kernels._kernel import Packed, packed_table
 from tinsmith.kernels.build import Code
+from tinsmith.kernels.site import PRODUCT_ERROR, Site
 from tinsmith.plan.memory import align
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.plan import Ref
@@ -164,3 +166,14 @@ def flops_of(node: Node | None) -> float:
     if node is None:
         return 0.0
     return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]
+
+
+def product_row(site: Site) -> Product:
+    """The row of the table of products whose peak is 100 % for a step, whichever its kernel takes:
+    the target's fastest for what the anchor multiplies (`Op.factors`), of those in vectors that the
+    precision allows. That of float32 for what multiplies nothing, or types that no row takes."""
+    factors = getattr(site.anchor and site.anchor.op, "factors", None)
+    types: tuple[str, str] | None = factors(site.anchor) if factors else None
+    if types is None or not any(types in p.takes for p in PRODUCTS.values()):
+        return FLOAT32
+    return product_of(site.target, *types, PRODUCT_ERROR[site.precision])

@@ -19,7 +19,7 @@ from tinsmith.codegen.sync import AWAIT, add_await, team_text
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32, I64, PTR, U8
 from tinsmith.codegen.workers import Workers, begin
-from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.runtime.threads import Team
 
 ROUNDS, PHASES = 20_000, 100  # of a measured loop; estimated
@@ -29,7 +29,7 @@ PIECE = 1 << 17  # floats that are read from memory at a time; estimated
 
 def measure(target: Target) -> Rates:
     """Measure the rates of this machine, each as the best of several short runs."""
-    peak = peak_of(target, target.lanes)
+    peak = peak_of(target)
     wide = peak / peak_of(target, 8) if target.lanes >= 16 else 1.0
     read = read_loop(target)
     near = []
@@ -93,9 +93,9 @@ def _ones(nbytes: int) -> np.ndarray[Any, Any]:
             nbytes //= 2
 
 
-def peak_of(target: Target, lanes: int) -> float:
-    """Measure the flop/s of multiply-adds in vectors of `lanes`, as the best of several runs."""
-    multiply, flops = fma_loop(target, lanes)
+def peak_of(target: Target, lanes: int = 0, row: Product = FLOAT32) -> float:
+    """Measure the operations per second of `fma_loop`, as the best of several runs."""
+    multiply, flops = fma_loop(target, lanes, row)
     return flops / _best(multiply, 15)
 
 
@@ -104,8 +104,8 @@ def fma_loop(
 ) -> tuple[Callable[[], None], float]:
     """Return (run, operations): a function that sums products in registers by the instructions of
     `row`, a row of the table of products, and the operations of a call, two for each product.
-    Vectors have `lanes` lanes (0: the target's)."""
-    lanes = lanes or target.lanes
+    Vectors have `lanes` lanes (0: as those of kernels)."""
+    lanes = lanes or block_of(target)
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one is the factor
     module = Module(target)
     b = module.function("fma_peak", [("x", PTR)])

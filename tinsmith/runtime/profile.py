@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, field
 from statistics import median
 from textwrap import fill
 from time import perf_counter
@@ -24,8 +24,9 @@ from tinsmith.runtime.session import Session
 class Row:
     """One step: median milliseconds `ms`, its `share` (0 to 1) of all steps' time, the rates of its
     arithmetic and memory traffic, and the megabytes that it reads and writes; the rest as in
-    `plan.Step`. `peak_share`: `gflops` / the peak of all threads together; None if the step has no
-    arithmetic. Rates and bytes are None if a program for free sizes ran at others than its plan's.
+    `plan.Step`. `gflops`: thousand millions of operations a second, also of integers; `peak_share`:
+    over `Profile.peaks` of its `row`; None if the step has no arithmetic. Rates and bytes are None
+    if a program for free sizes ran at others than its plan's.
     """
 
     name: str
@@ -39,13 +40,15 @@ class Row:
     mbytes: float | None
     gbytes_per_s: float | None
     origin: str
+    row: str = "float32"
 
 
 @dataclass(frozen=True)
 class Profile:
     """The result of `Net.profile`: a row for each step that took time, in order; `str` gives a
     table. `total_ms`: the median of whole runs, with Python's work around the steps; `peak_gflops`:
-    of all threads together; `program`: see `Program.which`."""
+    of float32, of all threads together, and `peaks` likewise, by `Row.row`; `program`: see
+    `Program.which`."""
 
     model: str
     threads: int
@@ -53,6 +56,7 @@ class Profile:
     peak_gflops: float
     rows: tuple[Row, ...]
     program: str = "fixed"
+    peaks: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,11 +103,12 @@ class Profile:
 
     @property
     def _head(self) -> str:
+        peaks = {"float32": self.peak_gflops} | self.peaks
         return (
             f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}"
             f"{', the program for free sizes' * (self.program == FREE)}: "
             f"{self.total_ms:.4f} ms a call, {self.steps_ms:.4f} ms in steps, "
-            f"peak {self.peak_gflops:.0f} GFLOP/s"
+            f"peak {', '.join(f'{most:.0f} ({row})' for row, most in peaks.items())} Gop/s"
         )
 
     def _numbers(self) -> tuple[str, list[tuple[str, str, str, str, str]]]:
@@ -121,7 +126,7 @@ class Profile:
         ]
 
 
-COLUMNS = ("share", "GFLOP/s", "of peak", "GB/s")
+COLUMNS = ("share", "Gop/s", "of peak", "GB/s")
 NUMBERS_WIDTH = 41  # characters of the columns after the names, with the space between them
 
 
@@ -151,15 +156,15 @@ def profile_session(
         marks.append((cycles.counter, end))
         runs.append(cycles)
     rate = _rate(marks) or 1.0
-    most = peak(level(plan.isa), plan.threads)
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
+    steps = [(s, known) for s, known in _steps(session.program, runs[-1]) if id(s) in seconds]
+    used = dict.fromkeys(["float32", *(s.row for s, _ in steps if s.flops)])
+    peaks = {name: peak(level(plan.isa), plan.threads, name) / 1e9 for name in used}
     rows = []
-    for step, is_counted in _steps(session.program, runs[-1]):
-        if id(step) not in seconds:
-            continue
+    for step, is_counted in steps:
         s = max(seconds[id(step)], 1e-9)
-        flops = step.flops / s
+        gflops = step.flops / s / 1e9
         row = Row(
             name=step.name,
             op=step.op,
@@ -167,15 +172,16 @@ def profile_session(
             kind=step.kind,
             ms=s * 1e3,
             share=s / whole,
-            gflops=flops / 1e9 if is_counted else None,
-            peak_share=flops / most if is_counted and step.flops else None,
+            gflops=gflops if is_counted else None,
+            peak_share=gflops / peaks[step.row] if is_counted and step.flops else None,
             mbytes=step.nbytes / 1e6 if is_counted else None,
             gbytes_per_s=step.nbytes / s / 1e9 if is_counted else None,
             origin=step.origin,
+            row=step.row,
         )
         rows.append(row)
-    which = session.program.which
-    return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows), which)
+    ms, which = median(totals) * 1e3, session.program.which
+    return Profile(plan.model, plan.threads, ms, peaks["float32"], tuple(rows), which, peaks)
 
 
 def _rate(marks: Sequence[tuple[int, float]]) -> float:
