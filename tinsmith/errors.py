@@ -229,8 +229,8 @@ class QuantizeError(TinsmithError, ValueError):
 
 
 class ScaleError(ImportFailed, QuantizeError):
-    """Constant scales in a model file leave no numbers: they are infinite or NaN, or, where results
-    are divided by them, zero or negative; lists all of them."""
+    """Constant scales in a model file are infinite or NaN, all zero, or, where they divide, zero or
+    negative; lists all of them."""
 
 
 # ---- running

@@ -29,7 +29,6 @@ from tinsmith.errors import (
     suggest,
     warn,
 )
-from tinsmith.frontends.scales import HELP as SCALE_HELP
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.types import shapes_agree
 from tinsmith.records import dataclass
@@ -117,8 +116,7 @@ class Import:
         self.shapes = shapes or {}
         self.name = file or "the model"
         self.problems: list[Problem] = []
-        self.scales = 0
-        """How many of the problems are scales that leave no numbers."""
+        self.scales = 0  # how many of the problems are ScaleErrors
         self.notes: list[str] = []
         self.count = 0
 
@@ -173,8 +171,8 @@ class Import:
 
     def finish(self, graph: Graph) -> Graph:
         """Return `graph`, the whole model, once all nodes are imported; set its `files`. Raises
-        ImportFailed with all problems, as ScaleError if they are nothing but scales. Warns of
-        notes, and keeps them in `graph.meta["notes"]`."""
+        ImportFailed (ScaleError if nothing but scales is wrong) with all problems. Warns of notes,
+        and keeps them in `graph.meta["notes"]`."""
         if self.problems:
             only = self.scales == len(self.problems)
             raise (ScaleError if only else ImportFailed)(self._described())
@@ -202,5 +200,5 @@ class Import:
         if self.importers.help and any(not p.reason for p in self.problems):
             lines.append(self.importers.help)
         if self.scales:
-            lines.append(SCALE_HELP)
+            lines.append("What helps: quantise the model anew, with data that are not constant")
         return "\n".join(lines)

@@ -11,12 +11,12 @@ import numpy as np
 
 from tinsmith.errors import GraphError, TypeRuleError, suggest
 from tinsmith.frontends.importing import BROKEN, Broken, Import, Importer, Skipped, Unsupported
-from tinsmith.frontends.scales import SCALES, check_scales
 from tinsmith.graph import Graph, Origin, Type, Value
 from tinsmith.graph.types import compatible
 from tinsmith.ops import OPS
 from tinsmith.ops._rules import Array as Array
 from tinsmith.ops.declared import claim, declare, drop_idle, refuse
+from tinsmith.ops.quant import SCALES, need_scales
 
 Result = Value | tuple[Value | None, ...]
 Record = TypeVar("Record")
@@ -125,7 +125,7 @@ class SourceNode:
         error when it runs. Raises ScaleError for constant scales that leave no numbers."""
         values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
         if op in SCALES:
-            check_scales(op, values, bool(attrs.get("block_size")))
+            need_scales(op, values, bool(attrs.get("block_size")))
         graph, name = self.scope.graph, f"{self.label}/{op}"
         try:
             node = graph.add(OPS[op], *values, name=name, origin=self.origin, **attrs)

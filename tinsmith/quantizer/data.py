@@ -27,8 +27,7 @@ class Samples:
     are reached. Raises CalibrationError, when it is made, for data that do not fit the inputs, or
     that are constant for an input that needs a range; MissingFile.
 
-    batch     samples of a batch, for inputs whose type does not fix them: those given, or 1 where
-              nodes of the graph take no more
+    batch     samples of a batch, for inputs whose type does not fix them; 1 where nodes fix that
     ranged    names of the inputs that need a range
     number    how many batches there are
     total     how many samples there are
@@ -140,8 +139,8 @@ class Samples:
                 yield dict(zip(pieces, one, strict=True))
 
     def _fit(self, graph: Graph) -> None:
-        """Set `batch` to 1 if the graph takes a single sample and not the first batch, as with a
-        Reshape to [1, -1]. Raises CalibrationError if it takes neither."""
+        """Set `batch` to 1 if the graph takes one sample and not the first batch, as with a Reshape
+        to [1, -1]. Raises CalibrationError if it takes neither."""
         told, dims, name = "", "", self.inputs[0].name
         for batch in dict.fromkeys((self.batch, 1)):
             self.batch = batch

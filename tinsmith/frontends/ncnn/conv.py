@@ -31,8 +31,8 @@ from tinsmith.frontends.ncnn.window import (
     spatial,
     window,
 )
-from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value
+from tinsmith.ops.quant import need_scale
 
 
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
@@ -134,7 +134,7 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     per = scales.repeat(w.shape[0] // scales.size)
     with np.errstate(divide="ignore"):
         factor = np.where(per == 0, 0, 1 / (np.float32(bottom[0]) * per)).astype(np.float32)
-    check_scale(factor, "1 / (bottom_scale * weight_scales)", divides=False)
+    need_scale(factor, "1 / (bottom_scale * weight_scales)", divides=False)
     q = byte_weights(w, scales)
     sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")
     last = sums.rank == 2 or node.type == "InnerProduct"

@@ -11,8 +11,8 @@ from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import Array as Array
 from tinsmith.frontends.nodes import Result as Result
 from tinsmith.frontends.nodes import Scope, SourceNode
-from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value
+from tinsmith.ops.quant import need_scale
 
 Size = int | Value
 """A number, or an int64 Value [1], for a size that is computed in the run."""
@@ -49,10 +49,10 @@ class Node(SourceNode):
         return array.reshape(shape or -1)
 
     def scales(self, name: str, *shape: int, divides: bool = True) -> Array:
-        """A weight that is a scale: ncnn's integers are real * scale, and real numbers again when
-        divided by it. Raises ScaleError for numbers that are none (`check_scale`)."""
+        """A weight that is a scale, checked (`need_scale`). ncnn's integers are real * scale, so
+        nearly all divide in the end."""
         found = self.weight(name, *shape)
-        check_scale(found, repr(name), divides=divides)
+        need_scale(found, repr(name), divides=divides)
         return found
 
     def has(self, name: str) -> bool:

@@ -6,8 +6,8 @@ import numpy as np
 
 from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
-from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value, dtype_of
+from tinsmith.ops.quant import need_scale
 
 
 @importer("com.microsoft.MatMulNBits")
@@ -25,7 +25,7 @@ def matmul_bits(call: Call) -> Result:
     assert packed is not None and scales is not None
     blocks = -(-rows // block)
     weights = _apart(packed, bits, blocks * block)[:, :rows]
-    check_scale(call[2], "scale", divides=False, blocks=True)
+    need_scale(call[2], "scale", divides=False, blocks=True)
     scales = scales.reshape(columns, blocks)
     zeros = call.constant(3, "zero point")
     if zeros is None:

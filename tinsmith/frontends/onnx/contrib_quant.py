@@ -12,8 +12,8 @@ from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.contrib_attention import packed_attention
 from tinsmith.frontends.onnx.neural import AVERAGE_POOL, recurrent_of
 from tinsmith.frontends.onnx.rows import renamed
-from tinsmith.frontends.scales import check_scale
 from tinsmith.graph import Value
+from tinsmith.ops.quant import need_scale
 
 _MS = "com.microsoft."
 
@@ -82,7 +82,7 @@ def softmax(call: Call) -> Result:
     """Import QLinearSoftmax as in ONNX Runtime, which multiplies by floor(1 / output scale), so
     that a scale above 1 gives nothing but the zero point."""
     rank, axis = call[0].rank, call.attr("axis", -1)
-    check_scale(call[3], "y_scale", divides=True)
+    need_scale(call[3], "y_scale", divides=True)
     if call.attr("opset", 13) < 13 and (rank is None or axis % rank != rank - 1):
         raise Unsupported("softmax over several axes, as before opset 13, is not supported")
     y, one = call.emit("Softmax", _real(call, 0), axis=axis), call.number(1, call[3])
@@ -131,7 +131,7 @@ def dynamic_matmul(call: Call) -> Result:
     """Import DynamicQuantizeMatMul: a @ b as float, for a float a, which is quantised in the run,
     and a quantised b. Inputs: a, b, the scale and zero point of b, a bias."""
     a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
-    check_scale(call[2], "b_scale", divides=False)
+    need_scale(call[2], "b_scale", divides=False)
     scales = call.emit("Mul", scale, call[2])
     return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))
 
@@ -164,9 +164,9 @@ def _gates(call: Call, at: int, scale: int) -> Value:
 
 
 def _product_scale(call: Call, a: int, b: int) -> Value:
-    """The scale of products: the inputs number a and b, which are scales, multiplied."""
+    """The inputs number a and b, which are scales, checked and multiplied."""
     for at in (a, b):
-        check_scale(call[at], "scale", divides=False)
+        need_scale(call[at], "scale", divides=False)
     return call.emit("Mul", call[a], call[b])
 
 
