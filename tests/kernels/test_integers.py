@@ -250,7 +250,7 @@ def stepped(row, target, lanes):
     memory = np.zeros((4, lanes), np.int32)
     memory[0] = RNG.integers(-(2**31), 2**31, lanes)
     a, c = (ends(kinds[t.kind], lanes, row.group) for t in (row.left, row.right))
-    c = c if row.takes else c // 2  # sums of pairs saturate
+    c = c // 2 if row.prepared else c  # sums of pairs saturate
     memory[1], memory[2] = a.view(np.int32)[:, 0], c.view(np.int32)[:, 0]
     library = load_library({"step": module.text()}, target)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("step"))(memory.ctypes.data)

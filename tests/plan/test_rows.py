@@ -33,7 +33,7 @@ def row_of(isa: str, precision: str, op: str, *inputs: Any, **attrs: Any) -> Pro
 def test_the_fastest_row_for_what_a_node_multiplies(isa: str, precision: str) -> None:
     target, square, window = level(isa), (4, 4), (4, 4, 1, 1)
     for left, right in product(BYTES, BYTES):
-        want = product_of(target, left, right)
+        want = product_of(target, left, right, prepared=True)
         a, b = np.dtype(left).type(1), np.dtype(right).type(1)
         for shape, whole, scaled in (
             (square, "MatMulInteger", "QLinearMatMul"),
@@ -64,7 +64,8 @@ def test_layers_that_round_their_inputs_to_bytes(isa: str, rounded: bool) -> Non
     x, w = np.ones((2, 1, 4), np.float32), np.ones((1, 16, 4), np.int8)
     scale = np.ones((1, 16), np.float32)
     inputs = (x, w, w, None, None, None, None, None, scale, scale)
-    want = product_of(level(isa), "uint8", "int8") if rounded else FLOAT32
+    best = product_of(level(isa), "uint8", "int8", prepared=True)
+    want = best if rounded else FLOAT32
     assert row_of(isa, "default", "LSTM", *inputs, hidden_size=4, rounded=rounded) is want
 
 

@@ -53,8 +53,7 @@ _WHOLE = ("i8", "u8", "i16", "u16", "i32")
 class Product:
     """A row of the table: a way to multiply operands `a` and `b` and to add to sums.
 
-    takes        pairs of element types (numpy's names) of `a` and `b` in a model; none if only
-                 kernels that prepare operands may use it (`window/integers_saturating.py`)
+    takes        pairs of element types (numpy's names) of `a` and `b` in a model
     left, right  element types of `a` and `b` as they are packed
     lane, sums   the type of a lane, which holds a k-group of them, and of a sum
     step         the instructions (see `Step`)
@@ -67,6 +66,8 @@ class Product:
     terms        pairs (part of `a`, part of `b`) that are multiplied, in order; part 0 is hi
     error        relative error of a product, beyond what sums of type `sums` round
     kept         registers that the step needs for constants
+    prepared     whether its sums are right only for operands that a kernel prepares
+                 (`kernels/window/integers_saturating.py`)
     """
 
     name: str
@@ -83,6 +84,7 @@ class Product:
     terms: tuple[tuple[int, int], ...] = ((0, 0),)
     error: float = 0.0
     kept: int = 0
+    prepared: bool = False
 
     @property
     def parts(self) -> int:
@@ -248,8 +250,8 @@ PRODUCTS: dict[str, Product] = {
         _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
-        Product("pmaddubsw", frozenset(), U8, I8, I32, I32, multiply_quads, rate=2.1, kept=1,
-                needs=lambda target: target.vectors in ("avx2", "avx512")),
+        Product("pmaddubsw", _BYTES, U8, I8, I32, I32, multiply_quads, rate=2.1, kept=1,
+                needs=lambda target: target.vectors in ("avx2", "avx512"), prepared=True),
         _pairs("vpdpwssd", step=added_by(VPDPWSSD, I16, I16), rate=2.0,
                needs=lambda target: target.byte_products == "vpdpbusd"),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, added_by(VPDPBUSD, U8, I8), rate=4.0,
@@ -281,11 +283,14 @@ processors begin half as many of them as of multiply-adds."""
 FLOAT32 = PRODUCTS["float32"]
 
 
-def product_of(target: Target, left: str, right: str, error: float = 0.0) -> Product:
+def product_of(
+    target: Target, left: str, right: str, error: float = 0.0, prepared: bool = False
+) -> Product:
     """The target's fastest row of the table for operands of these element types (numpy's names), of
-    those that compute in vectors, with relative errors of at most `error`. Raises CodegenError
-    where it has none."""
+    those that compute in vectors, with relative errors of at most `error`; of any operands, or with
+    `prepared` also of prepared ones. Raises CodegenError where it has none."""
     exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and p.error <= error]
+    exact = [p for p in exact if p.prepared <= prepared]
     rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
     if not rows:
         raise CodegenError(f"{target.isa} has no exact products of {left} and {right} in vectors")

@@ -170,10 +170,11 @@ def flops_of(node: Node | None) -> float:
 
 def product_row(site: Site) -> Product:
     """The row of the table of products whose peak is 100 % for a step, whichever its kernel takes:
-    the target's fastest for what the anchor multiplies (`Op.factors`), of those in vectors that the
-    precision allows. That of float32 for what multiplies nothing, or types that no row takes."""
+    the target's fastest in vectors for what the anchor multiplies (`Op.factors`), prepared or not,
+    that the precision allows. That of float32 for what multiplies nothing, or types without a
+    row."""
     factors = getattr(site.anchor and site.anchor.op, "factors", None)
     types: tuple[str, str] | None = factors(site.anchor) if factors else None
     if types is None or not any(types in p.takes for p in PRODUCTS.values()):
         return FLOAT32
-    return product_of(site.target, *types, PRODUCT_ERROR[site.precision])
+    return product_of(site.target, *types, PRODUCT_ERROR[site.precision], prepared=True)
