@@ -12,6 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import (
     Array,
     axes_of,
+    bounds,
     i64,
     need_float,
     number,
@@ -226,7 +227,7 @@ def clip_one_sided(x: Value, clip: Node) -> Value:
 def merge_clips(x: Value, inner: Node, outer: Node) -> Value:
     """clip(clip(x, a, b), c, d) -> clip(x, max(a, c), min(b, d)), where the ranges meet."""
     need_float(x)
-    a, b = (0.0, None) if inner.op.name == "Relu" else (inner.min, inner.max)
+    a, b = bounds(inner)
     lo = max((v for v in (a, outer.min) if v is not None), default=None)
     hi = min((v for v in (b, outer.max) if v is not None), default=None)
     if lo is not None and hi is not None and lo > hi:

@@ -186,3 +186,8 @@ def per_element(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     if padded.shape != inner:
         raise Skip(f"the constant of shape {list(array.shape)} is not of shape {list(inner)}")
     return padded
+
+
+def bounds(node: Node) -> tuple[float | None, float | None]:
+    """(least, largest) of the results of a Relu or Clip; None: no bound."""
+    return (0.0, None) if node.op.name == "Relu" else (node.min, node.max)

@@ -15,7 +15,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.rescale import ENTRIES
-from tinsmith.passes.facts import Array
+from tinsmith.passes.facts import Array, bounds
 from tinsmith.passes.integers import (
     PRODUCTS,
     dequantised,
@@ -158,19 +158,21 @@ def _saturates(bound: float | None, q: Node, top: bool) -> bool:
     numbers = [np.asarray(bound, q.operand(0).dtype).reshape(1), scale.reshape(1)]
     if zero is not None:
         numbers.append(np.asarray(zero.const).reshape(1))
-    return bool(q.op.reference(*numbers, **q.attrs)[0] == (ends.max if top else ends.min))
+    op: Any = q.op
+    return bool(op.reference(*numbers, **q.attrs)[0] == (ends.max if top else ends.min))
 
 
 @undo.rule(
-    p.QuantizeLinear(p.Relu("x") | p.Clip("x"), const("scale"), opt(const("zero"))).named("q"),
+    p.QuantizeLinear(
+        p.Relu("x").named("act") | p.Clip("x").named("act"), const("scale"), opt(const("zero"))
+    ).named("q"),
     scale=float32(0.017),
     zero=np.zeros(1, np.uint8),
 )
-def unbounded(x: Value, q: Node) -> Value:
+def unbounded(x: Value, act: Node, q: Node) -> Value:
     """quantise(Relu(x)) -> quantise(x), if what the bound cuts off saturates anyway; the same for
     both bounds of a Clip."""
-    act: Any = q.operand(0).producer
-    low, high = (0.0, None) if act.op.name == "Relu" else (act.min, act.max)
+    low, high = bounds(act)
     if not (_saturates(low, q, top=False) and _saturates(high, q, top=True)):
         raise Skip("bytes have numbers beyond the bounds")
     return with_(q, x=x)

@@ -43,7 +43,7 @@ from tinsmith.kernels.window.integers_saturating import (
     added,
     is_sparse,
     pack_fitting,
-    packed_rest,
+    pack_rest,
     rest_room,
     rest_time,
     rest_vectors,
@@ -61,7 +61,8 @@ FORM = 0.01  # longer layers of bytes may take for each form of tile less (estim
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
 def conv_integer(site: Site) -> Choice:
     """Direct convolution of bytes, exact in int32, with zero points of inputs and of weights."""
-    return byte_conv(site, product_of(site.target, *(site.input(i).dtype.name for i in range(2))))
+    left, right = (site.input(i).dtype.name for i in range(2))
+    return byte_conv(site, product_of(site.target, left, right))
 
 
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
@@ -113,7 +114,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         pack, fits = (pack_fitting, is_sparse) if plan.split else (pack_weights, fits_of(row))
         packed.append(Packed("weights", pack, (*args, plan.tiling, plan.pixel), fits=fits))
         if plan.split:
-            packed.append(packed_rest(w.const, cut.columns))
+            packed.append(Packed("rest", pack_rest, (w.const, cut.columns), fits=is_sparse))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
         if start is not None:

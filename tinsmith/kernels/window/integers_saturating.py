@@ -22,7 +22,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import U8, multiply_pairs
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
-from tinsmith.kernels._kernel import Emit, Packed
+from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.transpose import transpose
@@ -80,10 +80,6 @@ def pack_rest(w: Array, columns: int) -> Array:
     return np.concatenate([first, np.stack([k, rest], axis=1).reshape(-1)]).astype(np.int32)
 
 
-def packed_rest(w: Array, columns: int) -> Packed:
-    return Packed("rest", pack_rest, (w, columns), fits=is_sparse)
-
-
 # ---- code
 
 
@@ -121,7 +117,7 @@ def sum_rest(em: Emit, plan: Plan) -> None:
     with b.loop(em.begin, em.end) as t:
         image, first = t // tiles, t % tiles * (count * block)
 
-        def pixel(i: Val) -> Val:
+        def pixel(i: Val) -> Position:
             return b.minimum(first + i * block, plan.runs * plan.pixels - block)
 
         with b.loop(0, count) as i:
@@ -144,7 +140,7 @@ def _rest_at(em: Emit, plan: Plan, image: Position, c: Position, pixel: Position
 
 
 def _transpose_windows(
-    em: Emit, plan: Plan, image: Position, pixel: Val, to: Ptr, count: int
+    em: Emit, plan: Plan, image: Position, pixel: Position, to: Ptr, count: int
 ) -> None:
     """Emit code that writes the windows [pixel][k] of a vector of pixels from number `pixel` on as
     [k][pixel], with `count` vectors from one k to the next."""
