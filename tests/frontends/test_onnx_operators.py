@@ -176,12 +176,33 @@ def test_upsample(opset: int, mode: str) -> None:
         np.testing.assert_allclose(got[:, :, 1, ::3], middle, rtol=1e-4, atol=1e-6)
 
 
-def test_resize_of_opset_10_is_asymmetric_and_rounds_down() -> None:
-    scales = np.array([1, 1, 1.5, 1], np.float32)
-    proto = model([node("Resize", ["x", "s"], ["y"])], {"x": X}, ["y"], {"s": scales}, opset=10)
-    (got,) = run(proto, {"x": X})
-    rows = np.floor(np.arange(6) / 1.5).astype(int)
-    np.testing.assert_array_equal(got, X[:, :, rows])
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("operator, opset", [("Resize", 10), ("Upsample", 9)])
+@pytest.mark.parametrize("factors", [
+    (1, 1), (1.5, 1), (0.6, 0.6), (0.6, 1), (2.5, 0.7), (0.3, 1.7), (1.2, 3),
+])  # fmt: skip
+def test_resize_before_opset_11_rounds_up_along_axes_that_shrink(
+    factors: tuple[float, float], operator: str, opset: int, computed: bool
+) -> None:
+    scales = np.array([1, 1, *factors], np.float32)
+    given = {"s": scales}
+    feeds = {"x": X} | (given if computed else {})
+    weights = {} if computed else given
+    proto = model([node(operator, ["x", "s"], ["y"])], feeds, ["y"], weights, opset=opset)
+
+    def places(size: int, scale: np.float32) -> np.ndarray:
+        at = np.arange(int(size * scale), dtype=np.float32) / scale
+        return np.minimum(np.ceil(at) if scale < 1 else np.floor(at), size - 1).astype(int)
+
+    rows, columns = (places(n, s) for n, s in zip(X.shape[2:], scales[2:], strict=True))
+    check(proto, feeds, expected=[X[:, :, rows][..., columns]])
+
+
+def test_resize_of_opset_10_as_in_onnx_itself() -> None:
+    """ONNX's case test_resize_downsample_nearest of opset 10."""
+    x, scales = floats(1, 1, 2, 4), np.array([1, 1, 0.6, 0.6], np.float32)
+    proto = model([node("Resize", ["x", "s"], ["y"])], {"x": x}, ["y"], {"s": scales}, opset=10)
+    check(proto, {"x": x}, expected=[x[:, :, :1, [0, 2]]])
 
 
 @pytest.mark.parametrize("by", ["scales", "sizes"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels
-from tinsmith.kernels.move.scatter import _lines
+from tinsmith.kernels.move.scatter import _lines, _wrapped
 
 rng = np.random.default_rng(0)
 
@@ -31,6 +31,8 @@ SLICES = {
     "bytes": (r(5, 33, dtype="uint8"), i([[2]]), r(1, 33, dtype="uint8")),
 }
 ELEMENTS = {
+    "vector": (r(6), i([3, -6, 4]), r(3), 0),
+    "one element": (r(6), i([-1]), r(1), 0),
     "first axis": (r(4, 3), i([[0, 1, 2], [3, -4, 1]]), r(2, 3), 0),
     "last axis": (r(4, 5), i([[0, -1], [1, 2], [4, 3]]), r(3, 2), -1),
     "twice": (r(1, 5), i([[1, 1, -4]]), r(1, 3), 1),
@@ -38,19 +40,27 @@ ELEMENTS = {
 }
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SLICES)
-def test_slices(name, target):
-    check("ScatterND", SLICES[name], kernel="scatter_nd_constant", target=target, consts=(1,),
-          rtol=0)  # fmt: skip
+def test_slices(name, target, kind):
+    x, places, updates = SLICES[name]
+    check("ScatterND", [x, places.astype(kind), updates], kernel="scatter_nd_constant",
+          target=target, consts=(1,), rtol=0)  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", ELEMENTS)
-def test_elements(name, target):
-    *arrays, axis = ELEMENTS[name]
-    check("ScatterElements", arrays, {"axis": axis}, kernel="scatter_elements_constant",
-          target=target, consts=(1,), rtol=0)  # fmt: skip
+def test_elements(name, target, kind):
+    x, places, updates, axis = ELEMENTS[name]
+    check("ScatterElements", [x, places.astype(kind), updates], {"axis": axis}, target=target,
+          kernel="scatter_elements_constant", consts=(1,), rtol=0)  # fmt: skip
+
+
+def test_places_of_large_arrays_do_not_wrap_around():
+    wide = _wrapped(np.array([[7], [-1]], np.int32), 1 << 20) * (1 << 13)
+    assert wide.tolist() == [[7 << 13], [(1 << 33) - (1 << 13)]]
 
 
 def test_rows_one_behind_the_other_are_one_line():

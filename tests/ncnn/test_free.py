@@ -187,3 +187,24 @@ def test_one_depth_is_resized_as_a_picture() -> None:
     x = numbers(2, 3, 1, 5, 4)
     y = computed(x, "Interp 0=1 1=2.0 2=2.0", size="0=4 1=5 11=1 2=3")
     np.testing.assert_array_equal(y, x[:, :, 0].repeat(2, axis=2).repeat(2, axis=3))
+
+
+@pytest.mark.parametrize(
+    "row, axes",
+    [
+        ("Convolution3D 0=2 1=1 6=2", 4), ("Convolution1D 0=2 1=1 6=2", 2),
+        ("Deconvolution3D 0=2 1=1 6=2", 4), ("Pooling1D 0=0 1=1", 2), ("Pooling3D 0=0 1=1", 4),
+        ("Softmax 0=3 1=1", 4), ("LSTM 0=4 1=16 2=0", 2), ("GRU 0=4 1=12 2=0", 2),
+    ],
+)  # fmt: skip
+def test_a_layer_that_takes_other_axes_than_were_guessed_says_how_to_give_them(
+    row: str, axes: int
+) -> None:
+    hint = r"axes of the input 'v0'.*input_shapes=\{'v0': .*--input-shape v0="
+    with pytest.raises(ImportFailed, match=hint):
+        ts.load(model("ReLU", row), random_weights=0)
+    shape = {"v0": ("N", *"cdhw"[:axes])} if axes != 2 else {"v0": ("N", 1, 1)}
+    ts.load(model("ReLU", row), random_weights=0, input_shapes=shape)
+    with pytest.raises(ImportFailed) as raised:  # a shape is given: no hint
+        ts.load(model("ReLU", "Permute 0=99"), random_weights=0, input_shapes=shape)
+    assert "--input-shape" not in str(raised.value)

@@ -103,6 +103,7 @@ class Problem:
 class Import:
     """The state of the import of one model: its problems, its notes, and how many nodes it has.
 
+    hints   what to try if nodes are not understood: lines that end the message of `finish`
     file    the name of the model in messages and origins; "" where it comes from no file
     files   all files that were read for it (`formats.mapped.Files`): stored programs are used again
             only while all are unchanged
@@ -117,6 +118,7 @@ class Import:
         self.name = file or "the model"
         self.problems: list[Problem] = []
         self.scales = 0  # how many of the problems are ScaleErrors
+        self.hints: list[str] = []
         self.notes: list[str] = []
         self.count = 0
 
@@ -199,6 +201,8 @@ class Import:
             lines.append(f"  {shown} x{len(named)}: {reason} [{where}]")
         if self.importers.help and any(not p.reason for p in self.problems):
             lines.append(self.importers.help)
+        if any(p.reason for p in self.problems):
+            lines += self.hints
         if self.scales:
             lines.append("What helps: quantise the model anew, with data that are not constant")
         return "\n".join(lines)

@@ -19,9 +19,9 @@ CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 
 def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]:
     """The shape (without a batch) of the input `blob`, which the file leaves open: symbols such as
-    "x_w" for as many axes as its first reader takes (3 where none tells), and numbers that follow
-    from the weights of that layer. A cache of an attention is (heads, symbol, width of a head).
-    `readers`: value -> the first layer that reads it."""
+    "x_w" for as many axes as its first reader takes, and numbers that follow from the weights of
+    that layer; () where it does not tell. A cache of an attention is (heads, symbol, width of a
+    head). `readers`: value -> the first layer that reads it."""
     for reader, name in _readers(blob, readers):
         values = reader.schema.values(reader.given)
         if (
@@ -37,7 +37,7 @@ def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]
             if size > 0 and reader.inputs[0] == name:
                 dims[axis] = size
             return tuple(dims)
-    return tuple(f"{blob}_{letter}" for letter in LETTERS[3])
+    return ()
 
 
 def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, str]]:

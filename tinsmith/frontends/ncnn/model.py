@@ -12,7 +12,7 @@ from tinsmith.formats.ncnn.pair import read_pair
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Import
 from tinsmith.frontends.ncnn.inputs import free_sizes
-from tinsmith.frontends.ncnn.node import Node, layer
+from tinsmith.frontends.ncnn.node import LETTERS, Node, layer
 from tinsmith.frontends.nodes import Scope
 from tinsmith.graph import Graph, Type, Value, dtype_of
 
@@ -74,13 +74,20 @@ def _is_input(row: Layer) -> bool:
 
 def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> None:
     """Add an input of the graph for each output of the Input layer `row`: of the shape that its
-    parameters give, else its hint, else as guessed by `free_sizes`. `batch`: the dim of an axis in
-    front of that; None: the input has no such axis, and layers read it with an axis of 1 added.
-    Raises GraphError for a negative size."""
+    parameters give, else its hint, else as told by `free_sizes`, else of three axes. `batch`: the
+    dim of an axis in front of that; None: the input has no such axis, and layers read it with an
+    axis of 1 added. Raises GraphError for a negative size."""
     values = row.schema.values(row.given)
     for i, blob in enumerate(row.outputs):
         sizes = [values[n] for n in "cdhw" if values.get(n)]
         dims: tuple[int | str, ...] = tuple(sizes) or _hint(row, i) or free_sizes(blob, readers)
+        if not dims and blob not in scope.shared.shapes:
+            scope.shared.hints.append(
+                f"The file does not tell the axes of the input {blob!r}, taken to be c, h and w. "
+                f"If it has others, give its shape: input_shapes={{{blob!r}: (SIZE, ...)}}, in "
+                f"commands --input-shape {blob}=SIZE,..."
+            )
+        dims = dims or tuple(f"{blob}_{letter}" for letter in LETTERS[3])
         if any(isinstance(d, int) and d < 0 for d in dims):
             raise GraphError(f"the input {blob!r} of {scope.shared.name} has the size {dims}")
         all_dims = dims if batch is None else (batch, *dims)

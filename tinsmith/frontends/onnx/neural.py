@@ -159,12 +159,20 @@ def upsample(call: Call) -> Result:
 
 
 def _legacy_resize(call: Call, scales: Value) -> Value:
-    """Emit a Resize by `scales` as in opset 10 and Upsample: coordinates are x / scale, rounded
-    down for "nearest"."""
+    """Emit a Resize by `scales` as in opset 10 and Upsample: coordinates are x / scale, for
+    "nearest" rounded up along axes that shrink and down along others."""
     mode = call.attr("mode", "nearest")
     mode = {"bilinear": "linear", "trilinear": "linear"}.get(mode, mode)
-    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return call.emit("Resize", call[0], None, scales, mode=mode, **attrs)
+    attrs = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    if mode != "nearest":
+        return call.emit("Resize", call[0], None, scales, **attrs)
+    x, given, one = call[0], scales.const, call.number(1, scales)
+    for op, bound, rounding in (("Min", np.minimum, "ceil"), ("Max", np.maximum, "floor")):
+        part = call.emit(op, scales, one) if given is None else call.const(bound(given, one.const))
+        last = rounding == "floor" and x is call[0]
+        if last or part.const is None or bool((part.const != 1).any()):
+            x = call.emit("Resize", x, None, part, nearest_mode=rounding, **attrs)
+    return x
 
 
 @importer("GridSample")

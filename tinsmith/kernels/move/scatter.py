@@ -42,11 +42,12 @@ def scatter_elements_constant(site: Site) -> Choice:
 
 
 def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
-    """Indices along an axis, with its `extent` added to negative ones. Raises Skip if one is out of
-    range."""
+    """Indices along an axis as int64 positions, its `extent` added to negative ones. Raises Skip if
+    one is out of range."""
     least, most = (places.min(), places.max()) if places.size else (0, 0)
     if least < -extent or most >= max(extent, 1):
         raise Skip("a place is out of range")
+    places = places.astype(np.int64, copy=False)
     return places if least >= 0 else np.where(places < 0, places + extent, places)
 
 
