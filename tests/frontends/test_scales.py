@@ -39,6 +39,7 @@ def _models() -> dict[str, Any]:
     found = {name: one(name, *map(np.asarray, v)) for name, v in STANDARD.items()}
     cases = samples()
     names = [n for n in IMPORTERS if IMPORTERS[n].__module__.endswith("contrib_quant")]
+    names += [name for op in STANDARD if (name := f"com.microsoft.{op}") in IMPORTERS]
     return found | {name: cases[name][0] for name in names}
 
 

@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import tinsmith as ts
 from benchmarks.places import Places
+from tests.frontends.models import model
 from tests.writers.cases import MODELS, imported
 from tests.writers.structure import structure
 from tinsmith.errors import NotWritable
+from tinsmith.frontends import load
 from tinsmith.graph import Graph
+from tinsmith.ops.control import run_graph
 from tinsmith.writers.onnx.model import write
 
 PLACES = Places.find()
@@ -49,6 +53,30 @@ def taken(feeds: list[Any] | None) -> bool:
         isinstance(f, np.ndarray) and f.dtype.name in np.sctypeDict and f.dtype != object
         for f in feeds
     )
+
+
+@pytest.mark.parametrize("opset", [19, 21, 23, 25])
+def test_halves_are_quantised_alike(opset: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(0, 3, (64, 64)).astype(np.float16)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])]
+    if opset >= 23:
+        code = TensorProto.FLOAT
+        nodes += [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["other"], precision=code)]
+    numbers = {"s": np.array(0.0321, np.float16), "z": np.array(100, np.uint8)}
+    proto = model(nodes, {"x": x}, [n.output[0] for n in nodes], numbers, opset=opset)
+    graph = load(proto)
+    onnx.save(proto, tmp_path / "q.source.onnx")
+    write(graph, tmp_path / "q.written.onnx")
+    np.savez(tmp_path / "q.npz", x=x)
+    assert not differences(tmp_path)
+    script = (
+        "import sys, numpy, onnxruntime; folder = sys.argv[1]; "
+        "session = onnxruntime.InferenceSession(folder + '/q.source.onnx'); "
+        "numpy.savez(folder + '/y.npz', *session.run(None, dict(numpy.load(folder + '/q.npz'))))"
+    )
+    subprocess.run([str(PLACES.peers), "-c", script, str(tmp_path)], check=True)
+    want = list(np.load(tmp_path / "y.npz").values())
+    np.testing.assert_equal(run_graph(graph, [x]), want)
 
 
 def test_operators(tmp_path: Path) -> None:

@@ -59,6 +59,11 @@ def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
     return np.where(np.isnan(within), 0.0, within).astype(np.int32).astype(dtype)
 
 
+def divided_in(scale: Any, precision: str | None) -> np.dtype[Any]:
+    """The element type in which a QuantizeLinear of these divides."""
+    return scale.dtype if precision is None else dtype_of(precision)
+
+
 @op("steps", "quantise")
 def QuantizeLinear(
     x, scale, zero_point=None, *, axis=1, block_size=0, saturate=True, dtype=None, precision=None
@@ -71,7 +76,7 @@ def QuantizeLinear(
     saturate False lets float8 overflow to NaN or infinity.
     """
     low = dtype_of(_low_dtype(zero_point, dtype))
-    real = scale.dtype if precision is None else dtype_of(precision)
+    real = divided_in(scale, precision)
     divisor = spread(scale, x.shape, axis, block_size).astype(real)
     v = widen(x.astype(real) / divisor)
     zero: Any = 0

@@ -10,6 +10,8 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
+from tinsmith.ops.precision import HALVES
+from tinsmith.ops.quant import divided_in
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
@@ -18,6 +20,7 @@ rules = RuleSet("lower-quant", "Quantising and dequantising become elementwise a
 register("machine")(rules)
 
 FLOAT32 = np.dtype(np.float32)
+HELD = HALVES | {"float32"}
 SMALL = ("int8", "uint8", "int16", "uint16")
 
 
@@ -99,15 +102,26 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     zero=np.array([1, 2, 30], np.uint8),
 )
 def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
-    """quantise(x, s, z) -> round(x / s) + float(z) as an integer, which saturates."""
-    low = q.output.dtype
-    if name_of(low) not in SMALL or scale.dtype != FLOAT32 or q.precision not in (None, "float32"):
-        raise Skip(f"the result is {low}, the scale {scale.dtype}")
+    """quantise(x, s, z) -> round(x / s) + float(z) as an integer, which saturates. Where it divides
+    in a half type, x, s and x / s are rounded to that: the quotient is then as of that type."""
+    low, real = q.output.dtype, divided_in(scale, q.precision)
+    if name_of(low) not in SMALL or scale.dtype != FLOAT32 or name_of(real) not in HELD:
+        raise Skip(f"the result is {low}, the scale {scale.dtype}, the quotient {real}")
     if x.dtype != FLOAT32 and x.dtype != np.int32:
         raise Skip(f"x is {x.dtype}")
-    real = x if x.dtype == FLOAT32 else OPS["Cast"](x, to="float32")
-    y = OPS["Div"](real, _along(scale, x, q.axis, q.block_size))
+    divisor = _held(_along(scale, x, q.axis, q.block_size), real)
+    y = _held(OPS["Div"](_held(floated(x), real), divisor), real)
     return narrowed(y, None if zero is None else _along(zero, x, q.axis, q.block_size), low)
+
+
+def _held(v: Value | Array, real: np.dtype[Any]) -> Any:
+    """v, of float32, rounded to the type `real`, which may be float32 itself."""
+    if isinstance(v, np.ndarray):
+        return v.astype(real).astype(FLOAT32)
+    made = v.producer
+    if real == FLOAT32 or (made and made.op.name == "Cast" and made.operand(0).dtype == real):
+        return v
+    return OPS["Cast"](OPS["Cast"](v, to=real.name), to="float32")
 
 
 @rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))

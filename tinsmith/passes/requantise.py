@@ -14,6 +14,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
+from tinsmith.ops.quant import divided_in
 from tinsmith.ops.rescale import ENTRIES
 from tinsmith.passes.facts import Array, bounds
 from tinsmith.passes.integers import (
@@ -29,6 +30,13 @@ from tinsmith.passes.lower_quant import FLOAT32, given, narrowed
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+
+
+def need_float32(q: Node) -> None:
+    """Raise Skip if a QuantizeLinear with a scale of float32 divides in another type."""
+    if q.precision not in (None, "float32"):
+        raise Skip(f"it divides in {q.precision}")
+
 
 early = RuleSet("quantise-early", "Quantising moves up, before nodes that only move data.")
 register("machine", when=lambda context: not has_fast_bytes(context))(early)
@@ -141,6 +149,7 @@ def undone(before: Node, q: Node) -> Value:
     zeros = [0 if v is None or v.const is None else int(v.const.reshape(-1)[0]) for v in (z, u)]
     if s.size != 1 or t.size != 1 or s.item() != t.item() or zeros[0] != zeros[1]:
         raise Skip("the scales or the zero points differ")
+    need_float32(q)
     if x.dtype != q.output.dtype or before.output.dtype != FLOAT32:
         raise Skip("the element types differ")
     return x
@@ -231,13 +240,14 @@ class DropRounded:
 
 def _steps(node: Node) -> Steps | None:
     """The `Steps` of a QuantizeLinear or DequantizeLinear. None unless it has one positive scale of
-    float32 and at most one zero point, all constant."""
+    float32, by which it divides in float32, and at most one zero point, all constant."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
     low = node.output if "quantise" in node.op.traits else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:
         return None
     places = np.zeros(1) if zero is None else zero.const
-    if scale.dtype != FLOAT32 or places is None or places.size != 1:
+    real = FLOAT32 if source is low else divided_in(scale, node.precision)
+    if scale.dtype != FLOAT32 or real != FLOAT32 or places is None or places.size != 1:
         return None
     step, place = float(scale.const.item()), int(places.item())
     return (step, place, low.dtype) if step > 0 and np.isfinite(step) else None
@@ -283,7 +293,8 @@ def requantised(
 ) -> Value:  # fmt: skip
     """quantise(sums * f + b, s, z) -> saturate(round(sums * (f / s) + b / s) + z); int32 sums."""
     need_bytes(q.output, scale)
-    if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
+    need_float32(q)
+    if scale.size != 1 or sums.dtype != np.int32:
         raise Skip("it has a scale for each place, or is no sum")
     step = scale.astype(np.float64).reshape(())
     term = None if bias is None else _finite(bias / step)
@@ -325,6 +336,7 @@ def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q
     need_bytes(a, sa)
     need_bytes(b, sb)
     need_bytes(q.output, scale)
+    need_float32(q)
     if max(sa.size, sb.size, scale.size) > 1:
         raise Skip("a scale is not one number")
     readers = {user.op.name for v in (q.output, a, b) for user in v.uses}
@@ -378,7 +390,8 @@ def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> 
     need_bytes(q.output, scale)
     if x.producer is None:
         raise Skip("nothing is computed with it")
-    if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
+    need_float32(q)
+    if scale.size != 1 or x.dtype != FLOAT32:
         raise Skip("it has a scale for each place, or is not float32")
     inverse = _finite(1 / float(scale.item()))
     return narrowed(x, flat(zero), q.output.dtype, inverse)

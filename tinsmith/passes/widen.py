@@ -17,6 +17,7 @@ from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import HALVES, is_half
+from tinsmith.ops.quant import divided_in
 from tinsmith.passes.facts import is_small_half
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -30,8 +31,9 @@ PASS = "widen-halves"
 class WidenHalves:
     """Nodes on float16 and bfloat16 compute in float32, with casts where halves come in or leave.
 
-    Constants are converted once. Nodes that only move elements of inputs stay as they are, and so
-    do casts to a half and back where nothing is computed with halves.
+    Constants are converted once. A QuantizeLinear divides in its half as before. Nodes that only
+    move elements of inputs stay as they are, and so do casts to a half and back where nothing is
+    computed with halves.
     """
 
     def applies(self, graph: Graph) -> bool:
@@ -121,6 +123,8 @@ class _Widening:
         attrs = {
             k: "float32" if isinstance(v, str) and v in HALVES else v for k, v in node.attrs.items()
         }
+        if "quantise" in node.op.traits:
+            attrs["precision"] = divided_in(node.operand(1), node.precision).name
         try:
             types = node.op.infer(inputs, attrs)
         except TypeRuleError as error:

@@ -113,11 +113,6 @@ def gemm(call: Call) -> Result:
     return y if call.arg(7) is None else _low(call, y, 7, call[0])
 
 
-@importer(_MS + "QuantizeLinear", _MS + "DequantizeLinear")
-def linear(call: Call) -> Result:
-    return call.emit(call.type, *call.inputs, axis=call.attr("axis", 1))
-
-
 @importer(_MS + "MatMulIntegerToFloat")
 def integer_matmul(call: Call) -> Result:
     """Import MatMulIntegerToFloat: a @ b of quantised matrices, as float. Inputs: a, b, their

@@ -9,6 +9,7 @@ import numpy as np
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
+from tinsmith.ops.precision import is_half
 from tinsmith.ops.resize import unless_empty
 
 POOL = {
@@ -218,18 +219,21 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any)
     return call.emit(kind, *inputs, hidden_size=hidden, **attrs, **more)
 
 
-@importer("QuantizeLinear")
+@importer("QuantizeLinear", "com.microsoft.QuantizeLinear")
 def quantize(call: Call) -> Result:
     """Import QuantizeLinear. The result has the type of the zero point or of `output_dtype`, which
-    must agree if both are given; uint8 without either."""
+    must agree if both are given; uint8 without either. Before opset 23, since which the type of the
+    scale is that of the division, halves are divided in float32, as ONNX Runtime does."""
     attrs = call.given("axis", "block_size")
     if not call.attr("saturate", 1):
         attrs["saturate"] = False
     attrs |= {"dtype": call.dtype("output_dtype"), "precision": call.dtype("precision")}
+    if call.opset < 23 and is_half(call[1].dtype):
+        attrs["precision"] = "float32"
     return call.emit("QuantizeLinear", *call.inputs, **attrs)
 
 
-@importer("DequantizeLinear")
+@importer("DequantizeLinear", "com.microsoft.DequantizeLinear")
 def dequantize(call: Call) -> Result:
     attrs = call.given("axis", "block_size") | {"dtype": call.dtype("output_dtype")}
     return call.emit("DequantizeLinear", *call.inputs, **attrs)

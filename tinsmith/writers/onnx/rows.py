@@ -10,6 +10,8 @@ from tinsmith.formats.onnx_messages import code_of, type_proto
 from tinsmith.formats.onnx_names import table
 from tinsmith.frontends.onnx.arithmetic import REDUCTIONS
 from tinsmith.graph import SequenceType, Type
+from tinsmith.ops.precision import is_half
+from tinsmith.ops.quant import divided_in
 from tinsmith.writers.onnx.row import ML, MS, Row, Write, row
 from tinsmith.writers.rows import Inexpressible
 
@@ -158,7 +160,9 @@ def bit_cast(r: Row) -> None:
 def quantize(r: Row) -> None:
     zero = r[2]
     kind = None if r.dtype is None or zero is not None else code_of(r.dtype)
-    precision = None if r.precision is None else code_of(r.precision)
+    scale = r.node.operand(1)
+    told = r.precision is not None or is_half(scale.dtype)  # without it, halves depend on the opset
+    precision = code_of(divided_in(scale, r.precision)) if told else None
     r.end("QuantizeLinear", *r.node.inputs, output_dtype=kind, precision=precision,
           **r.given("axis block_size saturate"))  # fmt: skip
 
