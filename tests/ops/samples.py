@@ -119,6 +119,9 @@ for factor, bias, zero in itertools.product(TERMS, TERMS, (None, data((2, 1), lo
 for to in ("int8", "uint8", "int16", "uint16", "int32"):
     add("Requantize", np.float32(SPECIAL), np.float32(3), to=to)
     add("Requantize", data((0, 2)), to=to)
+for kind in ("float16", "bfloat16"):
+    add("RoundTo", data((2, 3), low=-99, high=99), kind=kind)
+    add("RoundTo", np.float32(SPECIAL), kind=kind)
 
 add("BitCast", np.array(1.5, np.float32), to="uint32")
 add("BitCast", data((0, 3), BF16), to="float16")

@@ -23,7 +23,7 @@ UNWRITTEN = {
     **dict.fromkeys(
         (
             "Block", "ByteTable", "ChannelGather", "Fused", "Part", "Requantize", "Rescale",
-            "RowAttention", "SmallMatMul",
+            "RoundTo", "RowAttention", "SmallMatMul",
         ),
         "of placed graphs",
     ),

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
+from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._dims import broadcast
 from tinsmith.ops._op import OPS, need, op
+from tinsmith.ops.precision import HALVES
 
 WHOLE = ("int8", "uint8", "int16", "uint16", "int32")
 """What Requantize may give."""
@@ -53,9 +54,22 @@ def _(x, factor=None, bias=None, zero=None, *, to):
     return _stretched(x, factor, bias, zero, to=np.dtype(to))
 
 
+@op("elementwise")
+def RoundTo(x, *, kind):
+    """y = float32(x rounded to the half type `kind`); x is float32"""
+    return x.astype(dtype_of(kind)).astype(np.float32)
+
+
+@RoundTo.type
+def _(x, *, kind):
+    need(kind in HALVES, "kind must be one of {}, it is {}", ", ".join(sorted(HALVES)), kind)
+    _check_floats(x)
+    return x.type
+
+
 def _check_floats(*values: Value | None) -> None:
     for v in values:
-        need(v is None or v.dtype == np.float32, "a factor or term is not float32")
+        need(v is None or v.dtype == np.float32, "x, a factor or a term is not float32")
 
 
 def _stretched(*values: Value | None, to: np.dtype[Any]) -> Type:

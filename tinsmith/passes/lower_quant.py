@@ -121,7 +121,7 @@ def _held(v: Value | Array, real: np.dtype[Any]) -> Any:
     made = v.producer
     if real == FLOAT32 or (made and made.op.name == "Cast" and made.operand(0).dtype == real):
         return v
-    return OPS["Cast"](OPS["Cast"](v, to=real.name), to="float32")
+    return OPS["RoundTo"](v, kind=real.name)
 
 
 @rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
