@@ -36,8 +36,9 @@ MOST = 128  # 255 * 128 < 32768
 VECTORS = 7  # of pixels: in registers in the phase `sum_rest`, at most
 REST, ENTRY = 20.0, 0.04
 """Operations of float32 in the time of one sum of the rest: REST, and ENTRY for each input of a
-window, of which some have entries. Fitted to seven 1x1 layers of 128 to 2,048 inputs (the table in
-docs/kernels.md), Zen 3, one thread: costs of layers within 15 %."""
+window, of which some have entries. Fitted to eight 1x1 layers of 128 to 2,048 inputs, Zen 3, one
+thread, by profiles of single layers (docs/kernels.md): costs over those of `conv_integer` are
+within 8 % of what was measured."""
 DENSE = 0.03
 """Weights with a larger share of entries in the rest are not split: the rest takes too long."""
 
