@@ -119,7 +119,9 @@ def _held(v: Value | Array, real: np.dtype[Any]) -> Any:
     if isinstance(v, np.ndarray):
         return v.astype(real).astype(FLOAT32)
     made = v.producer
-    if real == FLOAT32 or (made and made.op.name == "Cast" and made.operand(0).dtype == real):
+    if real == FLOAT32 or (
+        made and "conversion" in made.op.traits and made.operand(0).dtype == real
+    ):
         return v
     return OPS["RoundTo"](v, kind=real.name)
 
