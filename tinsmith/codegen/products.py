@@ -189,6 +189,7 @@ PMADDUBSW = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw"
 
 
 def multiply_quads(acc: Val, x: Val, w: Val) -> Val:
+    """The `Step` of four products of bytes, of which two are summed in 16 bits that saturate."""
     b, lanes = acc.b, acc.ty.lanes
     both = [x.bitcast(U8.x(4 * lanes)), w.bitcast(I8.x(4 * lanes))]
     pairs = b.intrinsic(PMADDUBSW[lanes], I16.x(2 * lanes), both)

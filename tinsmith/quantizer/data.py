@@ -198,9 +198,9 @@ def left_out(folder: Path, files: Iterable[Path]) -> list[str]:
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     """Cut an array along its first axis into batches for an input v: of the input's fixed size,
     else of `batch` samples. A single sample may lack the axis; for an input of unknown or no axes
-    the array is one batch. Other widths of v's element type (int or float) are converted. Raises
-    CalibrationError for another type or shape, and for samples that do not fill the last batch of a
-    fixed size."""
+    the array is one batch. An array of v's kind, int or float, but of other bits is converted.
+    Raises CalibrationError for another type or shape, and for samples that do not fill the last
+    batch of a fixed size."""
     type_: Type = v.type
     if x.dtype != type_.dtype:
         kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}

@@ -234,8 +234,9 @@ class _Quantising:
     # ---- measuring
 
     def _observe(self) -> dict[str, Statistics]:
-        """Return name -> statistics, for the roots of values to quantise (their ranges), and for
-        the data of quantised operators (the means of channels)."""
+        """Run the float model on all samples, and return name of a value -> its statistics: of the
+        roots of values to quantise, for their ranges, and of the data that quantised operators
+        read, for the means of channels."""
         axes = {root.name: 1 for root in self.values.values()}
         for node in self.nodes:
             for v in places.data_of(node):

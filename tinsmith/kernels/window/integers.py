@@ -368,8 +368,9 @@ class _Panel:
             _put(load_row((buffer + i * size).fixed(), self.widths), *place(i))
 
     def _places(self, run: Position, pixel: Position) -> Callable[[Position], tuple[Sink, Spot]]:
-        """A function from a pixel's number in the tile that begins with number `pixel` of a run to
-        where its results go: (sink, index (depth, height, width) from there)."""
+        """For the tile whose first pixel is number `pixel` of a run: a function that takes i, for
+        pixel `pixel` + i, and returns where its results go: a sink, and the index (depth, height,
+        width) to add to the sink's own."""
         out, views = self.plan.geo.out, (*self.em.extras, self.em.outs[0])
         panel = Sink(self.em, self.plan.geo).at(*self.place)
         if self.plan.flat:

@@ -73,10 +73,10 @@ def contract(
     ways: Stretches, height: int, widths: tuple[int, ...],
     ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
 ) -> Tile:  # fmt: skip
-    """Emit the sums of a tile of `height` pixels, from the window of `ways` on, by vectors of
-    columns of `widths` lanes; returns the vectors of each pixel. With `ones`, weights count as 1.
-    `start`: the vectors with which the sums of each pixel begin, None for 0; `ahead`: what to
-    prefetch."""
+    """Emit the products of a tile, summed over whole windows: `height` pixels, the first of which
+    has the window of `ways`, by vectors of columns of `widths` lanes. Returns for each pixel its
+    vectors of sums. With `ones`, weights count as 1. `start`: the vectors with which the sums of
+    each pixel begin, None for 0; `ahead`: what to prefetch."""
     b, row = ways.first.a.b, ways.first.row
     at = replace(ways.first, row=row.fold if ones else row, ones=ones, ahead=ahead)
     steps = SHORT if at.row.rate < at.row.group else UNROLL
