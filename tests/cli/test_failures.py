@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.harness import MODEL, SEVEN, parsed, tinsmith
-from tinsmith.cli import main
+from tinsmith.cli import _interrupts, main
 
 COMPILING = ("bench", "explain", "inspect", "run", "verify")
 BAD = ("empty", "cut.onnx", "zeros.onnx", "cut.tin", "text", "x.npy", "folder", "nowhere", "")
@@ -208,7 +209,7 @@ def test_ctrl_c_is_one_line(after: float, tmp_path: Path) -> None:
     said = interrupt(done)
     # Before our module runs, it is the interpreter that ends, in its own words.
     if "Traceback" not in said or "_run_code" in said:
-        assert done.returncode in (130, -signal.SIGINT)
+        assert done.returncode in (130, -signal.SIGINT), said
         assert said in ("", "interrupted\n")
 
 
@@ -221,6 +222,25 @@ def test_ctrl_c_while_options_are_read_is_one_line(
 
     monkeypatch.setattr(type(main), where, strike)
     got = CliRunner().invoke(main, ["ops"])
+    assert (got.exit_code, got.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("where", ["parse_args", "resolve_command"])
+def test_ctrl_c_that_other_code_makes_an_error_of(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: object, **__: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ImportError("in place of it")
+
+    monkeypatch.setattr(_interrupts, "_came", threading.Event())
+    monkeypatch.setattr(type(main), where, strike)
+    before = signal.signal(signal.SIGINT, _interrupts._note)
+    try:
+        got = CliRunner().invoke(main, ["ops"])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (got.exit_code, got.stderr) == (130, "interrupted\n")
 
 

@@ -1,8 +1,10 @@
 """The command line: `tinsmith COMMAND --help` teaches. One file a command."""
 
 try:
-    import tinsmith.cli._interrupts  # noqa: F401 - before anything that takes long
-    from tinsmith.cli._group import main
+    from tinsmith.cli._interrupts import kept  # before anything that takes long
+
+    with kept():
+        from tinsmith.cli._group import main
 except KeyboardInterrupt:  # during these imports
     raise SystemExit(130) from None
 

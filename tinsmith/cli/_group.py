@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
+from tinsmith.cli._interrupts import kept
 from tinsmith.errors import (
     FileNameError,
     InputNameError,
@@ -96,13 +97,15 @@ class Commands(click.Group):
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         try:  # click would end with 1, as for an error
-            return super().make_context(*args, **extra)
+            with kept():
+                return super().make_context(*args, **extra)
         except KeyboardInterrupt:
             interrupted()
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with kept():
+                return super().invoke(ctx)
         except USAGE as error:
             raise Misused(told(error)) from error
         except TinsmithError as error:
