@@ -8,7 +8,7 @@ import pytest
 from tinsmith import ops
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
-from tinsmith.passes.requantise import undo
+from tinsmith.passes.quantise_early import undo
 from tinsmith.rewrite import rewrite
 
 X = np.array(

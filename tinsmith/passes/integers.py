@@ -24,7 +24,7 @@ from tinsmith.passes.lower_integers import is_depthwise, most_of, window_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
-from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
@@ -76,12 +76,22 @@ def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
     return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
+TO_BYTES: dict[str, Any] = {"scale": float32(0.017), "zero": np.array(7, np.uint8)}
+"""The constants of a QuantizeLinear or DequantizeLinear, for the sample of a rule."""
+
+
 def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
     """(x, scales, zero points or None): the inputs of a DequantizeLinear or QuantizeLinear, whose
     scales must be constant (asserted)."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None and scale is not None and scale.const is not None
     return x, scale.const, zero
+
+
+def need_float32(q: Node) -> None:
+    """Raise Skip if a QuantizeLinear with a scale of float32 divides in another type."""
+    if q.precision not in (None, "float32"):
+        raise Skip(f"it divides in {q.precision}")
 
 
 def need_left(x: Value, scale: Array, zero: Value | None) -> None:
@@ -300,19 +310,6 @@ def reshaped(x: Value, xs: Array, shape: Value, left: Node) -> Value:
     """reshape(deq(x)) -> deq(reshape(x)), where x has one scale."""
     need_one(xs)
     return with_(left, x=OPS["Reshape"](x, known(shape)))
-
-
-@rules.rule(
-    p.Split(p.DequantizeLinear("x", const("xs"), opt("xz")).named("left"), ...).named("split"),
-    x=given("uint8", 2, 6, 4),
-    xs=np.array(0.5, np.float32),
-    xz=np.array(3, np.uint8),
-    split={"axis": 1, "num_outputs": 3},
-)
-def parted(x: Value, xs: Array, left: Node, split: Node) -> tuple[Value, ...]:
-    """split(deq(x)) -> deq of each part of split(x), where x has one scale."""
-    need_one(xs)
-    return tuple([with_(left, x=part) for part in copy_with(split, x=x).outputs])
 
 
 @rules.rule(
