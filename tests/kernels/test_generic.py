@@ -13,7 +13,7 @@ from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels import memo
 from tinsmith.kernels._kernel import KERNELS
-from tinsmith.kernels.build import build_phase
+from tinsmith.kernels.build import build_generic, build_phase
 from tinsmith.kernels.generic import outline
 from tinsmith.kernels.layout import PLAIN, Layout, spec_of
 from tinsmith.ops import OPS
@@ -62,6 +62,43 @@ def test_code_that_decides_by_a_number_is_not_shared_beyond_it():
     got, want = (ts.compile(graph, cache=False, backend=b).run(feeds) for b in ("cpu", "numpy"))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+LAYERS = [
+    ((1, 32, 9, 8), 3, 1, {}),
+    ((1, 64, 12, 12), 3, 1, {}),
+    ((2, 64, 9, 11), 3, 2, {}),
+    ((1, 32, 8, 8), 1, 1, {}),
+    ((1, 96, 7, 9), 1, 1, {}),
+    ((1, 64, 7, 9), 1, 2, {}),
+    ((1, 128, 6, 7), 5, 1, {"dilation": (2, 1)}),
+    ((1, 64, 10, 9), 3, 2, {"dilation": (1, 2)}),
+    ((2, 40, 6, 6), 2, 1, {"pad": (0, 1, 2, 0)}),
+]
+"""Convolutions of bytes: extents of the input, taps along each axis, stride, attributes."""
+
+
+@pytest.mark.parametrize("kernel", ["conv_integer", "conv_integer_saturating"])
+def test_convolutions_of_bytes_share_what_packs(kernel, monkeypatch):
+    """And what sums the products by the rest of split weights; results stay exact."""
+    memo.forget()
+    made = []
+    monkeypatch.setattr(memo, "build_generic", lambda *a: made.append(1) or build_generic(*a))
+    graph, rng = Graph("g"), np.random.default_rng(5)
+    for i, (dims, k, stride, attrs) in enumerate(LAYERS * 2):
+        channels = dims[1] * (1 + i // len(LAYERS))
+        x = graph.input(f"x{i}", Type("uint8", (dims[0], channels, *dims[2:])))
+        w = np.clip(rng.standard_normal((40, channels, k, k)) * 30, -127, 127).astype(np.int8)
+        attrs = {"pad": (k // 2,) * 4, "stride": (stride, stride)} | attrs
+        y = OPS["ConvInteger"](x, w, np.uint8(3 + i), **attrs)
+        graph.outputs = [*graph.outputs, y]
+    feeds = {v.name: rng.integers(0, 256, v.dims).astype(np.uint8) for v in graph.inputs}
+    net = ts.compile(graph, cache=False, target="avx2", kernels={"ConvInteger": kernel})
+    want = ts.compile(graph, cache=False, backend="numpy").run(feeds)
+    for a, b in zip(net.run(feeds), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    phases = 1 + kernel.endswith("saturating")
+    assert 0 < len(made) <= phases * len(LAYERS)
 
 
 @settings(max_examples=40, deadline=None)

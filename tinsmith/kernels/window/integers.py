@@ -218,15 +218,20 @@ def _known_zero(site: Site, left: Side) -> int | None:
 def _phases(plan: Plan) -> tuple[Phase, ...]:
     rows = plan.images * plan.size[0] * plan.size[1]
     found = []
+
+    def generic(tiles: int, emit: Callable[[Emit, Plan], None]) -> Phase:
+        """A phase whose code layers of other sizes share."""
+        return Phase(tiles, lambda em, *n: emit(em, plan.sized(n)), generic=plan.numbers)
+
     if not plan.constant:
         columns = plan.cut.groups * plan.cut.columns
         found.append(Phase(columns, lambda em: pack_computed(em, plan), barrier=False))
     if not plan.direct:
-        found.append(Phase(rows, lambda em: pack_input(em, plan)))
+        found.append(generic(rows, pack_input))
     if plan.off_rows:
         found.append(Phase(plan.images * plan.runs, lambda em: sum_windows(em, plan)))
     if plan.split:
-        found.append(Phase(plan.images * rest_vectors(plan)[0], lambda em: sum_rest(em, plan)))
+        found.append(generic(plan.images * rest_vectors(plan)[0], sum_rest))
     tiles = plan.images * plan.tiling.columns.count * plan.parts
     sweep = plan.parts if plan.near else 0
     found.append(Phase(tiles, lambda em: _multiply(em, plan), sweep=sweep))

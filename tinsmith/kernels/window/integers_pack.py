@@ -84,8 +84,9 @@ def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) ->
     elements = plan.cut.lanes * plan.row.group
     if rest:
         body(whole, rest, min(elements - whole * plan.block, plan.block))
-    for block in range(whole + bool(rest), elements // plan.block):
-        body(block, 0, plan.block)
+    done = whole + bool(rest)
+    for block in range(elements // plan.block - done):
+        body(done + block, 0, plan.block)
 
 
 def _padding(em: Emit, plan: Plan, to: Ptr, pixels: Number, zero: Val | None) -> None:

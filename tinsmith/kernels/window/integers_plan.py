@@ -15,6 +15,9 @@ pack get the weights w [outputs, inputs of a group, *taps] as they were before, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -28,6 +31,7 @@ from tinsmith.kernels.dot.zeros import Side, corrections, elements
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import Geometry, Triple, triple
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number
 
 Array = np.ndarray[Any, Any]
 
@@ -192,6 +196,31 @@ class Plan:
             rest = self.images * self.runs * self.pixels * self.cut.columns * self.split
             return 4 * (self.weights_at + rest)
         return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
+
+    @property
+    def numbers(self) -> tuple[Number, ...]:
+        """The numbers by which the input is packed and windows are read, for `sized`; 0 or 1 first:
+        whether the plan is `flat`."""
+        geo, cut = self.geo, self.cut
+        triples = (
+            geo.size, geo.out, geo.kernel, geo.stride, geo.dilation, geo.begin, geo.after,
+        )  # fmt: skip
+        return (
+            int(self.flat), geo.batch, geo.channels, geo.out_channels,
+            cut.groups, cut.inputs, cut.outputs, cut.lanes, cut.columns, *chain(*triples),
+        )  # fmt: skip
+
+    def sized(self, numbers: Sequence[Number]) -> Plan:
+        """This plan with other `numbers`, such as the sizes of generic code. Its tiling stays."""
+        flat, batch, channels, out_channels, *cut = numbers[:9]
+        size, out, kernel, stride, dilation, begin, after = (
+            triple(numbers[i : i + 3]) for i in range(9, len(numbers), 3)
+        )
+        geo = replace(
+            self.geo, batch=batch, channels=channels, out_channels=out_channels, size=size, out=out,
+            kernel=kernel, stride=stride, dilation=dilation, begin=begin, most_after=after,
+        )  # fmt: skip
+        return replace(self, geo=geo, cut=Cut(*cut), flat=bool(flat))
 
 
 # ---- constant weights

@@ -112,7 +112,8 @@ def sum_rest(em: Emit, plan: Plan) -> None:
     """Emit the phase that sums products by the rest, to scratch, as [image][block of
     columns][pixel][column]. A tile is some vectors of pixels of an image. A vector that would go
     beyond the image begins earlier, to end with it."""
-    b, block, (tiles, count) = em.b, plan.block, rest_vectors(plan)
+    b, block, (tiles, vectors) = em.b, plan.block, rest_vectors(plan)
+    count = int(vectors)
     windows = em.workspace.cast(U8)
     sums = (windows + count * block * _depth(plan)).cast(I32)
     with b.loop(em.begin, em.end) as t:
