@@ -9,7 +9,9 @@ import tinsmith as ts
 from tests.kernels.harness import level_param
 from tests.quantised import RNG, Net, chain, floats_of
 from tinsmith import ops
-from tinsmith.graph import Type
+from tinsmith.errors import DataError
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 
 TARGETS = [level_param(n) for n in ("avx512vnni", "avx512", "avx2")]
@@ -216,3 +218,41 @@ def test_scales_near_the_ends_of_float32(op, place, target):
             want = run_graph(graph, dict(zip([v.name for v in graph.inputs], arrays, strict=True)))
         got = ts.compile(graph, target=target, cache=False).run(arrays)
         assert np.abs(got[0].astype(int) - want[0]).max() <= 1, end
+
+
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_batches_without_samples(op, backend):
+    graph = Graph("g")
+    low = "float32" if op == "QuantizeLinear" else "uint8"
+    x = graph.input("x", Type(low, ("N", 4)))
+    y = OPS[op](OPS["Relu"](x), np.float32(0.1), np.uint8(3))
+    graph.outputs = [OPS["DequantizeLinear"](y, np.float32(2)) if low == "float32" else y]
+    net = ts.compile(graph, cache=False, backend=backend)
+    for samples in (0, 2, 0):
+        assert net(np.zeros((samples, 4), low)).shape == (samples, 4)
+
+
+@pytest.mark.parametrize("consts", [(), (1,)])
+@pytest.mark.parametrize("zeros", [(), (7,), (7, -3)])
+def test_products_of_two_vectors(consts, zeros):
+    graph, rng = Graph("g"), np.random.default_rng(5)
+    arrays = [rng.integers(0, 255, 9).astype(np.uint8), rng.integers(-9, 9, 9).astype(np.int8)]
+    inputs = [a if i in consts else graph.input(f"x{i}", Type(a.dtype, a.shape))
+              for i, a in enumerate(arrays)]  # fmt: skip
+    points = [np.array(z, a.dtype) for z, a in zip(zeros, arrays, strict=False)]
+    graph.outputs = [OPS["MatMulInteger"](*inputs, *points)]
+    net = ts.compile(graph, cache=False)
+    left, right = (a.astype(int) - z for a, z in zip(arrays, (*zeros, 0, 0), strict=False))
+    got = net(*(a for i, a in enumerate(arrays) if i not in consts))
+    assert got.shape == () and got == left @ right
+
+
+def test_scales_for_another_number_of_rows_are_refused_by_the_reference():
+    graph = Graph("g")
+    x = graph.input("x", Type("float32", ("N", 3)))
+    graph.outputs = [OPS["QuantizeLinear"](x, np.float32([1, 2]), np.uint8([0, 1]), axis=0)]
+    net = ts.compile(graph, cache=False, backend="numpy")
+    assert net(np.ones((2, 3), np.float32)).tolist() == [[1, 1, 1], [1, 1, 1]]
+    with pytest.raises(DataError, match="2 numbers for axis 0"):
+        net(np.ones((1, 3), np.float32))

@@ -17,8 +17,8 @@ from tinsmith.formats.ncnn.param import read_param
 from tinsmith.formats.ncnn.weights import read_weights, write_weights
 from tinsmith.frontends import load
 from tinsmith.frontends.onnx.call import IMPORTERS
+from tinsmith.frontends.scales import SCALES
 from tinsmith.ops import OPS
-from tinsmith.ops.quant import SCALES
 
 NONE = [np.inf, -np.inf, np.nan, 0.0, -0.0]
 """Numbers that no scale is, if it is the only one."""

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import ScaleError
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, op
-from tinsmith.ops._rules import FLOAT8, Array, axis_of, dtypes_at, need_float
+from tinsmith.ops._rules import FLOAT8, Array, axis_of, dtypes_at, need_data, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, is_half, widen
@@ -43,6 +42,7 @@ def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
     if s.size == 1 and s.ndim <= 1:
         return s.reshape(())
     if not block_size:
+        need_data(s.size == x[axis], f"{s.size} numbers for axis {axis} of {x}")
         shape = [1] * len(x)
         shape[axis] = s.size
         return s.reshape(shape)
@@ -325,45 +325,6 @@ ConvInteger.cost(lambda x, w, *_, **attrs: conv_flops(x, w, **attrs))
 QLinearConv.cost(lambda x, s, z, w, *_, **attrs: conv_flops(x, w, **attrs))
 MatMulInteger.factors = ConvInteger.factors = dtypes_at(0, 1)
 QLinearMatMul.factors = QLinearConv.factors = dtypes_at(0, 3)
-
-
-# ---- scales in files
-
-SCALES = {
-    "QuantizeLinear": {"scale": 1},
-    "DequantizeLinear": {"scale": 1},
-    "QLinearConv": {"x_scale": 1, "w_scale": 4, "y_scale": 6},
-    "QLinearMatMul": {"a_scale": 1, "b_scale": 4, "y_scale": 6},
-}
-"""Operator -> its inputs that are scales, with their numbers."""
-
-
-def need_scales(op: str, values: tuple[Value | None, ...], blocks: bool) -> None:
-    """`need_scale` of the scales among `values`, the inputs of a new node of our operator `op`."""
-    for name, at in SCALES[op].items():
-        if at < len(values):
-            divides = op == "QuantizeLinear" or name == "y_scale"
-            need_scale(values[at], name, divides=divides, blocks=blocks)
-
-
-def need_scale(scale: Any, name: str, *, divides: bool, blocks: bool = False) -> None:
-    """Raise ScaleError, which calls `scale` (an array or a Value) `name`, if it is constant and a
-    number of it is infinite or NaN, or all are 0. If results are divided by it (`divides`), each
-    must be positive: else it may be negative, or 0 for some channels without weights, or for all
-    `blocks` of weights, as ONNX Runtime's tools write them."""
-    s = scale.const if isinstance(scale, Value) else scale
-    if s is None or not is_float(np.asanyarray(s).dtype) or (s.size == 1 and 0 < s.item() < np.inf):
-        return
-    wrong = ~((s > 0) & (s < np.inf) if divides else np.isfinite(s))
-    if not (divides or blocks or s.any()):
-        wrong |= True
-    if wrong.any():
-        label = f"{name} ({scale.name!r})" if isinstance(scale, Value) else name
-        many = f" ({wrong.sum()} of {wrong.size} numbers)" * (wrong.size > 1)
-        wanted = "positive and finite, to divide by it" if divides else "finite, and not all 0"
-        raise ScaleError(
-            f"its {label} is {float(s[wrong][0]):g}{many}; a scale there has to be {wanted}"
-        )
 
 
 # ---- weights in few bits

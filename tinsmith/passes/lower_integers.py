@@ -13,7 +13,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known, narrowed
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, opt, p
+from tinsmith.rewrite import RuleSet, Skip, opt, p, with_
 
 rules = RuleSet("lower-integers", "Quantised products become exact ones of bytes, and arithmetic.")
 register("machine")(rules)
@@ -177,3 +177,16 @@ def qlinear_matmul(product: Node) -> Value:
     factor = OPS["Mul"](_column(known(sa), 1), known(sb))
     factor = OPS["Div"](factor, _column(known(sy), 1))
     return narrowed(y, _column(known(zy), 1), zy.dtype, factor)
+
+
+@rules.rule(
+    p.MatMulInteger("a", "b", ...).named("product"),
+    a=given("uint8", 5),
+    b=np.arange(-2, 3, dtype=np.int8),
+)
+def product_of_vectors(a: Value, b: Value, product: Node) -> Value:
+    """matmul_integer(a, b) of two vectors -> number(matmul_integer(row of a, b))."""
+    if len(shape_of(a)) > 1 or len(shape_of(b)) > 1:
+        raise Skip("an operand is no vector")
+    row = OPS["Reshape"](known(a), np.array([1, -1], np.int64))
+    return OPS["Reshape"](with_(product, a=row), np.zeros(0, np.int64))

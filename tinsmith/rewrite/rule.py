@@ -157,6 +157,7 @@ class Rule:
             if live != [node.outputs[root.out]]:
                 raise Skip(f"{node.name!r} has other outputs that are used")
             new = tuple(got if i == root.out else v for i, v in enumerate(node.outputs))
+        new = tuple([graph.const(v) if isinstance(v, np.ndarray) else v for v in new])
         for old, value in zip(node.outputs, new, strict=True):
             if reason := self._differs(old, value, start):
                 raise Skip(reason)

@@ -31,8 +31,8 @@ from tinsmith.frontends.ncnn.window import (
     spatial,
     window,
 )
+from tinsmith.frontends.scales import need_scale
 from tinsmith.graph import Value
-from tinsmith.ops.quant import need_scale
 
 
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:

@@ -11,8 +11,8 @@ from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import Array as Array
 from tinsmith.frontends.nodes import Result as Result
 from tinsmith.frontends.nodes import Scope, SourceNode
+from tinsmith.frontends.scales import need_scale
 from tinsmith.graph import Value
-from tinsmith.ops.quant import need_scale
 
 Size = int | Value
 """A number, or an int64 Value [1], for a size that is computed in the run."""

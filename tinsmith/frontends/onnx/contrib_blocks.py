@@ -6,8 +6,8 @@ import numpy as np
 
 from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.frontends.scales import need_scale
 from tinsmith.graph import Value, dtype_of
-from tinsmith.ops.quant import need_scale
 
 
 @importer("com.microsoft.MatMulNBits")

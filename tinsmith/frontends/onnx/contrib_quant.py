@@ -12,8 +12,8 @@ from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.contrib_attention import packed_attention
 from tinsmith.frontends.onnx.neural import AVERAGE_POOL, recurrent_of
 from tinsmith.frontends.onnx.rows import renamed
+from tinsmith.frontends.scales import need_scale
 from tinsmith.graph import Value
-from tinsmith.ops.quant import need_scale
 
 _MS = "com.microsoft."
 
