@@ -125,10 +125,12 @@ def test_paddings_of_the_batch_alone_are_refused(tmp_path: Path) -> None:
         write(graph, tmp_path / "y.param")
 
 
-POOLS = [  # kernel, stride, padding, size: a last window would begin behind the input
+POOLS = [  # kernel, stride, padding, size: a last window begins behind the input, or goes beyond
     ((1, 1), (2, 2), (0, 0, 0, 0), (11, 16)),
     ((2, 2), (2, 2), (1, 1, 1, 1), (5, 6)),
     ((3, 2), (2, 3), (0, 1, 2, 1), (6, 7)),
+    ((1, 3), (1, 2), (0, 0, 0, 0), (1, 2)),
+    ((3, 4), (2, 3), (0, 0, 0, 1), (2, 2)),
 ]
 
 
@@ -162,6 +164,17 @@ def test_same_padding_of_strides_beyond_the_kernel_is_written_as_numbers(
     free.outputs = [ops.Conv(x, w, stride=stride, auto_pad=mode)]
     with pytest.raises(NotWritable, match="ncnn pads otherwise, and its sizes"):
         write(free, tmp_path / "free.param")
+
+
+@pytest.mark.parametrize("sizes", [(6,), (1,), (5, 6), (2, 3, 4)])
+def test_instance_norms_keep_their_channels_at_any_rank(
+    sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    graph = Graph("norm")
+    x = graph.input("x", Type("float32", (1, 4, *sizes)))
+    scale, shift = np.float32([1, 2, 3, 4]), np.float32([4, 3, 0, 1])
+    graph.outputs = [ops.InstanceNorm(x, scale, shift)]
+    _same(graph, tmp_path)
 
 
 def _same(graph: Graph, folder: Path) -> None:
