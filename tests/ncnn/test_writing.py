@@ -177,6 +177,34 @@ def test_instance_norms_keep_their_channels_at_any_rank(
     _same(graph, tmp_path)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(
+    "sizes, scales", [((4, 2), (1.5, 1.5)), ((1, 3), (2.5, 4 / 3)), ((5,), (2,))]
+)
+def test_whole_sizes_between_corners_are_written(
+    sizes: Any, scales: Any, mode: str, tmp_path: Path
+) -> None:
+    _same(_between_corners(sizes, scales, mode), tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes, scales", [((4, 3), (1, 1.5)), ((3, 4), (1.5, 2)), ((3,), (1.5,))])
+def test_fractions_of_an_element_between_corners_are_refused(
+    sizes: Any, scales: Any, mode: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotWritable, match="a size with a fraction"):
+        write(_between_corners(sizes, scales, mode), tmp_path / "y.param")
+
+
+def _between_corners(sizes: Any, scales: Any, mode: str) -> Graph:
+    graph = Graph("corners")
+    x = graph.input("x", Type("float32", (1, 2, *sizes)))
+    factors, where = np.float32([1, 1, *scales]), "align_corners"
+    given = {"mode": mode, "coordinate_transformation_mode": where}
+    graph.outputs = [ops.Resize(x, None, factors, None, **given)]
+    return graph
+
+
 def _same(graph: Graph, folder: Path) -> None:
     """Check that a graph computes the same numbers when it is written and read again."""
     write(graph, folder / "y.param")

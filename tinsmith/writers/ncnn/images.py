@@ -41,6 +41,10 @@ def resize(w: Writer, node: Node) -> None:
         given = {k: float(v) if k.endswith("scale") else v for k, v in given.items()}
     else:
         need(all(isinstance(d, int) for d in dims[1:]), "sizes are free")
+        if scales is not None:
+            triples = zip(w.dims(x)[1:], dims[1:], scales[1 - len(dims) :], strict=True)
+            fits = all(1 in (n, m) or np.float32(n) * f == m for n, m, f in triples)
+            need(fits, "between corners, ncnn takes a size with a fraction as a whole one")
         given["output_height"] = 1  # of a matrix, too: ncnn looks at both
         given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
     w.layer_of("Interp", node, given)
