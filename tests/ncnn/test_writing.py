@@ -172,7 +172,7 @@ def test_instance_norms_keep_their_channels_at_any_rank(
 ) -> None:
     graph = Graph("norm")
     x = graph.input("x", Type("float32", (1, 4, *sizes)))
-    scale, shift = np.float32([1, 2, 3, 4]), np.float32([4, 3, 0, 1])
+    scale, shift = np.array([[1, 2, 3, 4], [4, 3, 0, 1]], np.float32)
     graph.outputs = [ops.InstanceNorm(x, scale, shift)]
     _same(graph, tmp_path)
 
@@ -199,7 +199,7 @@ def test_fractions_of_an_element_between_corners_are_refused(
 def _between_corners(sizes: Any, scales: Any, mode: str) -> Graph:
     graph = Graph("corners")
     x = graph.input("x", Type("float32", (1, 2, *sizes)))
-    factors, where = np.float32([1, 1, *scales]), "align_corners"
+    factors, where = np.array([1, 1, *scales], np.float32), "align_corners"
     given = {"mode": mode, "coordinate_transformation_mode": where}
     graph.outputs = [ops.Resize(x, None, factors, None, **given)]
     return graph
