@@ -196,6 +196,18 @@ def test_fractions_of_an_element_between_corners_are_refused(
         write(_between_corners(sizes, scales, mode), tmp_path / "y.param")
 
 
+@pytest.mark.parametrize("where", ["half_pixel", "align_corners"])
+@pytest.mark.parametrize("axes, scales", [((3, 2), (2, 1)), ((-1,), (2,)), ((2,), (3,))])
+def test_scales_of_a_resize_are_those_of_its_axes(
+    axes: Any, scales: Any, where: str, tmp_path: Path
+) -> None:
+    graph = Graph("axes")
+    x = graph.input("x", Type("float32", (1, 2, 3, 4)))
+    given = {"mode": "linear", "axes": axes, "coordinate_transformation_mode": where}
+    graph.outputs = [ops.Resize(x, None, np.array(scales, np.float32), None, **given)]
+    _same(graph, tmp_path)
+
+
 def _between_corners(sizes: Any, scales: Any, mode: str) -> Graph:
     graph = Graph("corners")
     x = graph.input("x", Type("float32", (1, 2, *sizes)))

@@ -34,6 +34,9 @@ def resize(w: Writer, node: Node) -> None:
         )
         need(a["mode"] == "linear" or a["cubic_coeff_a"] == -0.75, "its cubic is not ncnn's")
     scales = None if factors is None else factors.const
+    if scales is not None and a["axes"] is not None:
+        by = {axis % x.rank: f for axis, f in zip(a["axes"], scales, strict=True)}
+        scales = np.array([by.get(i, 1) for i in range(x.rank)], np.float32)
     need(dims[0] == w.dims(x)[0], "it is along the outermost axis")
     letters = ("height", "width")[3 - len(dims) :]
     if scales is not None and where != "align_corners":
