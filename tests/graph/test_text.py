@@ -169,6 +169,24 @@ def test_a_text_that_ends_within_the_arguments_of_a_node():
         parse_graph("graph g(x: float32[2]) {\n  y = Add(x,")
 
 
+@pytest.mark.parametrize("text", ['"A\\q"', '"A\\u12"', '"A\tb"'])
+@pytest.mark.parametrize(
+    ("around", "where"),
+    [
+        ("graph %s (x: float32[2]) { return x }", "line 1, column 7"),
+        ("graph g (%s: float32[2]) { return x }", "line 1, column 10"),
+        (
+            'graph g (x: float32[2]) {\n  y = Abs(x) @a from %s "k"\n return y }',
+            "line 2, column 22",
+        ),
+        ("graph g (x: float32[2]) {\n  y = Reduce(x, kind=%s)\n return y }", "line 2, column 22"),
+    ],
+)
+def test_strings_that_are_not_json(text, around, where):
+    with pytest.raises(GraphSyntaxError, match=f"{where}: the string .* is not JSON"):
+        parse_graph(around % text)
+
+
 @pytest.mark.parametrize(
     ("type_", "items"),
     [("int64", "9" * 40), ("float32", '"a"'), ("complex64", "(1, 2, 3)"), ("complex64", "1")],

@@ -208,3 +208,52 @@ def test_a_layer_that_takes_other_axes_than_were_guessed_says_how_to_give_them(
     with pytest.raises(ImportFailed) as raised:  # a shape is given: no hint
         ts.load(model("ReLU", "Permute 0=99"), random_weights=0, input_shapes=shape)
     assert "--input-shape" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "size, row",
+    [("0=6 1=1", "Pooling1D 0=1 1=4 2=3 6=1"), ("0=6 1=6 2=1", "Pooling 0=1 1=3 2=2 6=1")],
+)
+def test_averages_that_count_an_added_end_need_known_sizes(size: str, row: str) -> None:
+    axes = ("N", *"chw"[: len(size.split())])
+    with pytest.raises(ImportFailed, match="counts what is added at the end"):
+        ts.load(model(row), input_shapes={"v0": axes})
+    assert ts.load(model(row, size=size)).outputs[0].shape[0] == "N"
+    ts.load(model(f"{row} 5=1"), input_shapes={"v0": axes})
+
+
+@pytest.mark.parametrize(
+    "row, shapes",
+    [
+        ("BinaryOp", (("c", "h", "w"), ("k",))), ("BinaryOp", ((3, "h", "w"), ("k",))),
+        ("BinaryOp", (("c", "h", "w"), (3,))), ("BinaryOp", (("h", "w"), ("w",))),
+        ("Gemm", (("m", "k"), ("k", "n"), ("q",))), ("Gemm", (("m", "k"), ("k", "n"), ("m",))),
+        ("Gemm", ((2, "k"), ("k", "n"), (2,))), ("Gemm", (("m", 2), (2, 3), ("q",))),
+    ],
+)  # fmt: skip
+def test_a_vector_that_may_be_a_row_or_a_column_is_refused(row: str, shapes: Any) -> None:
+    with pytest.raises(ImportFailed, match="is known only in a run"):
+        _of_inputs(row, shapes)
+
+
+@pytest.mark.parametrize(
+    "row, shapes",
+    [
+        ("BinaryOp", (("c", "h", "w"), ("c", "h", "w"))), ("BinaryOp", (("c", "h", "w"), ("c",))),
+        ("BinaryOp", (("c", "h", "w"), ("c", "h"))), ("BinaryOp", (("c", "h", "w"), (1,))),
+        ("Gemm", (("m", "k"), ("k", "n"), ("n",))), ("Gemm", (("m", "k"), ("k", "n"), (1,))),
+        ("Gemm", (("m", 2), (2, 3), (3,))), ("Gemm", ((4, "k"), ("k", 3), (4,))),
+        ("Gemm", (("m", "k"), ("k", "n"), ("m", "n"))),
+    ],
+)  # fmt: skip
+def test_operands_of_one_rank_or_of_equal_sizes_are_taken(row: str, shapes: Any) -> None:
+    _of_inputs(row, shapes)
+
+
+def _of_inputs(row: str, shapes: Any) -> None:
+    """Read a layer of several inputs with these sizes behind the batch."""
+    names = [f"in{i}" for i in range(len(shapes))]
+    lines = [f"Input {n} 0 1 {n}" for n in names] + [f"{row} f {len(names)} 1 {' '.join(names)} y"]
+    text = "\n".join(["7767517", f"{len(lines)} {len(lines)}", *lines, ""])
+    told = {n: ("N", *sizes) for n, sizes in zip(names, shapes, strict=True)}
+    ts.load(text.encode(), input_shapes=told)

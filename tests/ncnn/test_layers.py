@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,27 @@ def test_an_input_that_is_constant_is_the_same_for_all_samples(line: str, consta
             found, y = np.broadcast_arrays(found, y)
         assert found.shape == y.shape, v
         np.testing.assert_allclose(found, y, 1e-5, 1e-6)
+
+
+OTHERWISE = (
+    "InnerProduct 4x5; ", "Squeeze 3x1x5; 1=1", "Interp 2x80x7; 0=1 3=24 4=7",
+    "Interp 1x2x3; 0=1 3=82 4=123", "Interp 3x80; 0=1 4=24 3=1", "Pooling 2x1x2; 0=0 1=4 ",
+    "Pooling1D 2x2; 0=0 1=4 2=4",
+)  # fmt: skip
+"""Layers that take inputs of free sizes otherwise: rows as vectors, axes that only a flag names,
+nearest elements at told sizes, and fewer elements than a window of a pooling has."""
+
+
+@pytest.mark.parametrize("line", [line for line in CASES if not line.startswith(OTHERWISE)])
+def test_free_sizes_are_refused_or_give_the_numbers_of_known_ones(line: str) -> None:
+    shapes = {}
+    for k, x in enumerate(inputs_of(line)):
+        shapes[f"in{k}"] = ("N", *(f"in{k}_{i}" for i in range(x.ndim)))
+    param, weights = model_of(line)
+    unsized = re.sub(r"(?m)^(Input\s+\S+\s+0 1 \S+).*$", r"\1", param)
+    with suppress(ImportFailed):
+        free = load((unsized.encode(), weights), input_shapes=shapes)
+        agree(compute(free, line), compute(graph_of(line), line))
 
 
 def test_every_layer_type_has_a_case() -> None:

@@ -125,10 +125,12 @@ def test_paddings_of_the_batch_alone_are_refused(tmp_path: Path) -> None:
         write(graph, tmp_path / "y.param")
 
 
-POOLS = [  # kernel, stride, padding, size: a last window would begin behind the input
+POOLS = [  # kernel, stride, padding, size: a last window begins behind the input, or goes beyond
     ((1, 1), (2, 2), (0, 0, 0, 0), (11, 16)),
     ((2, 2), (2, 2), (1, 1, 1, 1), (5, 6)),
     ((3, 2), (2, 3), (0, 1, 2, 1), (6, 7)),
+    ((1, 3), (1, 2), (0, 0, 0, 0), (1, 2)),
+    ((3, 4), (2, 3), (0, 0, 0, 1), (2, 2)),
 ]
 
 
@@ -162,6 +164,57 @@ def test_same_padding_of_strides_beyond_the_kernel_is_written_as_numbers(
     free.outputs = [ops.Conv(x, w, stride=stride, auto_pad=mode)]
     with pytest.raises(NotWritable, match="ncnn pads otherwise, and its sizes"):
         write(free, tmp_path / "free.param")
+
+
+@pytest.mark.parametrize("sizes", [(6,), (1,), (5, 6), (2, 3, 4)])
+def test_instance_norms_keep_their_channels_at_any_rank(
+    sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    graph = Graph("norm")
+    x = graph.input("x", Type("float32", (1, 4, *sizes)))
+    scale, shift = np.array([[1, 2, 3, 4], [4, 3, 0, 1]], np.float32)
+    graph.outputs = [ops.InstanceNorm(x, scale, shift)]
+    _same(graph, tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(
+    "sizes, scales", [((4, 2), (1.5, 1.5)), ((1, 3), (2.5, 4 / 3)), ((5,), (2,))]
+)
+def test_whole_sizes_between_corners_are_written(
+    sizes: Any, scales: Any, mode: str, tmp_path: Path
+) -> None:
+    _same(_between_corners(sizes, scales, mode), tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes, scales", [((4, 3), (1, 1.5)), ((3, 4), (1.5, 2)), ((3,), (1.5,))])
+def test_fractions_of_an_element_between_corners_are_refused(
+    sizes: Any, scales: Any, mode: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotWritable, match="a size with a fraction"):
+        write(_between_corners(sizes, scales, mode), tmp_path / "y.param")
+
+
+@pytest.mark.parametrize("where", ["half_pixel", "align_corners"])
+@pytest.mark.parametrize("axes, scales", [((3, 2), (2, 1)), ((-1,), (2,)), ((2,), (3,))])
+def test_scales_of_a_resize_are_those_of_its_axes(
+    axes: Any, scales: Any, where: str, tmp_path: Path
+) -> None:
+    graph = Graph("axes")
+    x = graph.input("x", Type("float32", (1, 2, 3, 4)))
+    given = {"mode": "linear", "axes": axes, "coordinate_transformation_mode": where}
+    graph.outputs = [ops.Resize(x, None, np.array(scales, np.float32), None, **given)]
+    _same(graph, tmp_path)
+
+
+def _between_corners(sizes: Any, scales: Any, mode: str) -> Graph:
+    graph = Graph("corners")
+    x = graph.input("x", Type("float32", (1, 2, *sizes)))
+    factors, where = np.array([1, 1, *scales], np.float32), "align_corners"
+    given = {"mode": mode, "coordinate_transformation_mode": where}
+    graph.outputs = [ops.Resize(x, None, factors, None, **given)]
+    return graph
 
 
 def _same(graph: Graph, folder: Path) -> None:

@@ -148,6 +148,14 @@ def test_names_that_would_end_a_word_are_changed(tmp_path: Path) -> None:
     assert [n.name for n in made.nodes] == ["a_b_c", "a_b_c_1"]
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_path_may_be_a_string(kind: type[str | Path], tmp_path: Path) -> None:
+    graph = Graph("path")
+    graph.outputs = [ops.Relu(graph.input("x", Type("float32", (1, 3))))]
+    write(graph, kind(tmp_path / "x.pnnx.param"))
+    assert [n.op.name for n in ts.load(tmp_path / "x.pnnx.param").nodes] == ["Relu"]
+
+
 NCNN = b"""7767517
 8 9
 Input data 0 1 data 2=4 0=11 1=10

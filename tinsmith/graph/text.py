@@ -103,11 +103,14 @@ class _Parser:
         return self.tokens[self.i][0] in ("name", "string")
 
     def name(self) -> str:
-        kind, text, _ = self.tokens[self.i]
+        kind, text, at = self.tokens[self.i]
         if not self.is_name():
             self.fail(f"expected a name, found {text!r}")
         self.i += 1
-        return json.loads(text) if kind == "string" else text
+        try:
+            return json.loads(text) if kind == "string" else text
+        except json.JSONDecodeError as error:
+            self.fail(f"the string {text} is not JSON: {error.msg}", at)
 
     def type(self) -> Type:
         at = self.tokens[self.i][2]

@@ -201,7 +201,7 @@ def aligned(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
     if rank(low) == 1 and shape(low)[1] != shape(high)[1]:
         if shape(low)[1] == 1:
             ones, sizes = [1] * wide, []
-        elif isinstance(shape(low)[1], str) != isinstance(shape(high)[1], str):
+        elif isinstance(shape(low)[1], str) or isinstance(shape(high)[1], str):
             raise Unsupported(f"how {shape(low)} goes with {shape(high)} is known only in a run")
         fitted = node.reshaped(low, *ones, *sizes)
     else:

@@ -318,13 +318,17 @@ def gemm(node: Node) -> Result:
 
 def _third(node: Node, c: Value, y: Value) -> Value:
     """C of a Gemm, where it is an input, in a shape that broadcasts to the product y. A vector is a
-    column if it has as many elements as y rows, and not columns, else a row."""
+    column if it has as many elements as y rows, and not columns, else a row. Raises Unsupported
+    where only the run tells that."""
     if rank(c) == 3:
         c = node.reshaped(c, node.dim(c, 1), -1)
     if rank(c) > 1:
         return c
     count, (_, rows, columns) = shape(c)[1], shape(y)
-    is_column = count == rows and count != columns
+    is_column = count not in (1, columns)
+    if is_column and (isinstance(count, str) or isinstance(columns, str)):
+        raise Unsupported(f"how {shape(c)} goes with {shape(y)} is known only in a run")
+    is_column &= isinstance(rows, str) or count == rows
     sizes: tuple[Size, Size] = (node.dim(c, 1), 1) if is_column else (1, node.dim(c, 1))
     return node.reshaped(c, *sizes)
 

@@ -64,6 +64,11 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
                     f"windows of {kernel} with strides {stride} and a padding of {pad} may begin "
                     "behind the end, and only the run tells sizes: give them by input_shapes"
                 )
+            if mean and include and any(s > 1 for s in stride):
+                raise Unsupported(
+                    f"its average counts what is added at the end for windows of {kernel} with "
+                    f"strides {stride}, and only the run tells sizes: give them by input_shapes"
+                )
             attrs |= {"pad": pad, "ceil_mode": any(s > 1 for s in stride)}
         else:
             more = [stride[i] - t if t else 0 for i, t in enumerate(tails) if t is not None]

@@ -34,6 +34,9 @@ def resize(w: Writer, node: Node) -> None:
         )
         need(a["mode"] == "linear" or a["cubic_coeff_a"] == -0.75, "its cubic is not ncnn's")
     scales = None if factors is None else factors.const
+    if scales is not None and a["axes"] is not None:
+        by = {axis % x.rank: f for axis, f in zip(a["axes"], scales, strict=True)}
+        scales = np.array([by.get(i, 1) for i in range(x.rank)], np.float32)
     need(dims[0] == w.dims(x)[0], "it is along the outermost axis")
     letters = ("height", "width")[3 - len(dims) :]
     if scales is not None and where != "align_corners":
@@ -41,6 +44,10 @@ def resize(w: Writer, node: Node) -> None:
         given = {k: float(v) if k.endswith("scale") else v for k, v in given.items()}
     else:
         need(all(isinstance(d, int) for d in dims[1:]), "sizes are free")
+        if scales is not None:
+            triples = zip(w.dims(x)[1:], dims[1:], scales[1 - len(dims) :], strict=True)
+            fits = all(1 in (n, m) or np.float32(n) * f == m for n, m, f in triples)
+            need(fits, "between corners, ncnn takes a size with a fraction as a whole one")
         given["output_height"] = 1  # of a matrix, too: ncnn looks at both
         given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
     w.layer_of("Interp", node, given)

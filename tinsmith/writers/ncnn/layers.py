@@ -178,9 +178,12 @@ def norms(w: Writer, node: Node, names: tuple[str, ...]) -> None:
     _, *weights = inputs_of(node)
     arrays = {name: constant(v, "its weight") for name, v in zip(names, weights, strict=True)}
     given: dict[str, Any] = {"channels": arrays[names[0]].size, "eps": float(node.attrs["eps"])}
-    if "groups" in node.attrs:
-        given["group"] = node.attrs["groups"]
-    w.layer_of(node.op.name, node, given, **arrays)
+    type = node.op.name
+    if type == "InstanceNorm" and len(w.dims(node.output)) < 3:
+        type = "GroupNorm"  # ncnn's InstanceNorm takes a matrix as one channel
+    if type == "GroupNorm":
+        given["group"] = node.attrs.get("groups", given["channels"])
+    w.layer_of(type, node, given, **arrays)
 
 
 @writes("LayerNorm", names=("scale", "shift"))
@@ -264,7 +267,10 @@ def pool(w: Writer, node: Node, mean: bool) -> None:
     modes = {"NOTSET": 0 if a["ceil_mode"] else 1, "VALID": 1, "SAME_UPPER": 2, "SAME_LOWER": 3}
     given["pad_mode"] = modes[a["auto_pad"]]
     axes = [(c, given[f"kernel_{c}"], given[f"stride_{c}"]) for c in letters]
-    if given["pad_mode"] != 1 and any(k < s + given[ENDS[c]] for c, k, s in axes):
+    counted = any(k < s + given[ENDS[c]] for c, k, s in axes)
+    for (c, k, _), size in zip(axes, w.dims(inputs_of(node)[0])[1:], strict=True):
+        counted |= isinstance(size, int) and size + given[BEGINS[c]] + given[ENDS[c]] < k
+    if given["pad_mode"] != 1 and counted:
         sizes = _sized(w, inputs_of(node)[0])
         seen = window(sizes, *(a[k] for k in ("kernel", "stride", "pad")),
                       auto_pad=a["auto_pad"], ceil_mode=a["ceil_mode"])  # fmt: skip
