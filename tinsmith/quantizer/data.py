@@ -104,19 +104,21 @@ class Samples:
 
     def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
         """Return the inputs among named arrays, and labels. For a model of one input, its array may
-        have any name if no other but labels is there. Raises CalibrationError, which calls the data
-        `source`, if an input is missing."""
+        have no name (.npy, `UNNAMED`) if no other but labels is there. Raises CalibrationError,
+        which calls the data `source`, if an input is missing."""
         found: Batch = {}
         arrays = {str(n): a for n, a in arrays.items()}
         for v in self.inputs:
             value = npz.whole(v.name, arrays)
             if value is None and len(self.inputs) == 1:
                 rest = [n for n in arrays if n not in LABELS]
-                value = arrays[rest[0]] if len(rest) == 1 else None
+                if rest == [npz.UNNAMED] or (rest and Path(source).suffix == ".npy"):
+                    value = arrays[rest[0]]
             if not isinstance(value, np.ndarray):
                 raise CalibrationError(
                     f"{source} holds no array for the input {v.name!r}: it holds "
                     f"{', '.join(arrays) or 'nothing'}"
+                    + "; give it under that name, or alone without a name" * (len(arrays) == 1)
                 )
             found[v.name] = value
         return found | {n: arrays[n] for n in LABELS if n in arrays and n not in found}
