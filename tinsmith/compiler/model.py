@@ -218,7 +218,7 @@ class Model(Provider):
                 if asked := self._request.reading.get("input_shapes"):
                     error.add_note(
                         f"input_shapes asks for {asked}, which this node contradicts: most likely "
-                        "a size is fixed inside the file; export it with free sizes, as of the batch"
+                        "a size is fixed inside the file; export it with that size free"
                     )
                 raise
             self._told[program.base] = told
