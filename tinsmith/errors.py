@@ -56,15 +56,19 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 class UnknownName(TinsmithError, KeyError):
     """A look-up by a name that a table does not hold. `command`: the command line, if there is one,
-    that prints the table."""
+    that prints the table; `first`: known names that are told before the others."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], command: str = "") -> None:
-        known = sorted(set(known))
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], command: str = "",
+        first: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        known = list(dict.fromkeys([*first, *sorted(set(known))]))
         more = f" and {len(known) - 12} more" if len(known) > 12 else ""
         hint = suggest(name, known)
         if known and (not hint or len(known) <= FEW):
             hint += f" Known: {', '.join(known[:12])}{more}."
             hint += f" `{command}` lists them." if more and command else ""
+        hint = hint or " There are none."
         super().__init__(f"there is no {kind} named {name!r}.{hint}")
 
     def __str__(self) -> str:

@@ -242,6 +242,8 @@ def test_bench_measures_as_often_as_it_is_told() -> None:
     assert got["min_ms"] <= got["median_ms"] <= got["p90_ms"] <= got["p99_ms"]
     assert got["inputs"] == {"image": [2, 1, 8, 8]}
     assert got["flops"] > 300_000 and got["gflops"] > 0 and got["layers"]
+    told = tinsmith("bench", MODEL, "--runs", 10, code=1).output
+    assert "--repeat 10 runs 10 times" in " ".join(told.split())
     text = tinsmith("bench", MODEL, "--repeat", 3).stdout
     assert "median" in text and "of the peak" in text and "conv1" in text
     assert "conv1" not in tinsmith("bench", MODEL, "--repeat", 3, "--no-layers").stdout

@@ -41,8 +41,10 @@ MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / 
         (
             {"input_shapes": {"imag": (1, 1, 8, 8)}},
             OptionError,
-            r"has no input 'imag'\. Did you mean 'image'",
+            r"has no input 'imag'\. Did you mean 'image'\? Its inputs are image\.",
         ),
+        ({"sizes": {"x": 4}}, UnknownName, r"no free dimension named 'x'\. Known: N\."),
+        ({"sizes": {"x": 4}, "input_shapes": {"image": (1, 1, 8, 8)}}, UnknownName, "are none"),
         ({"target": 5}, OptionError, "target must be a name"),
         ({"kernels": 5}, OptionError, "kernels must be text or a mapping"),
         ({"kernels": "Conv=magic"}, UnknownName, "magic"),

@@ -259,6 +259,14 @@ def test_nodes_to_keep_may_have_the_names_of_the_file() -> None:
     assert "'relu' is in float32 whether it is kept or not" in found.notes
 
 
+def test_few_samples_are_noted() -> None:
+    graph, x = residual()
+    for number in (1, 7, 8):
+        found = ts.quantize(graph, x[:number], progress=False)
+        assert any("few samples" in note for note in found.notes) == (number < 8)
+        assert ("few samples" in str(found)) == (number < 8)
+
+
 def test_what_is_read_is_told(tmp_path: Path) -> None:
     graph, x = residual()
     for i in range(2):

@@ -44,6 +44,9 @@ def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAP
         (np.moveaxis(X, 1, -1), r"transpose\(0, 3, 1, 2\) fits"),
         (X.astype(np.int8), "int8, the model takes float32"),
         ({"y": X, "z": X}, "no array for the input 'x': it holds y, z"),
+        ({"y": X}, "no array for the input 'x': it holds y; give it under that name"),
+        ([{"y": X}], "no array for the input 'x': it holds y"),
+        ({"y": X, "labels": np.zeros(24)}, "no array for the input 'x': it holds y, labels"),
         ([], "no data"),
         ([(X, X)], "1 inputs, 2 arrays"),
         (X[:0], "no data|hold"),
@@ -145,7 +148,18 @@ def test_a_model_without_inputs() -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     refused(CalibrationError, "holds no .npy", str(tmp_path))
-    for missing in (tmp_path / "none.npz", [str(tmp_path / "none")]):
+    np.save(tmp_path / "a.npy", X)
+    np.save(tmp_path / "b.npy", X[:, :, :5])
+    refused(CalibrationError, r"b.npy: the data for 'x' are \[24, 3, 5, 10\]", tmp_path)
+    refused(CalibrationError, r"b.npy: the data for 'x'", [tmp_path / "b.npy"])
+    (tmp_path / "none").mkdir()
+    arguments = "quantize", MODEL, tmp_path / "x.onnx", "--data"
+    told = tinsmith(*arguments, tmp_path / "none", code=1).output
+    assert "read is .npy, .npz or pictures" in " ".join(told.split())
+    np.savez(tmp_path / "c.npz", picture=np.ones((4, 1, 8, 8), np.float32))
+    told = tinsmith(*arguments, tmp_path / "c.npz", code=1).output
+    assert "no array for the input 'image': it holds picture" in " ".join(told.split())
+    for missing in (tmp_path / "lost.npz", [str(tmp_path / "lost")]):
         refused(MissingFile, "there is no file", missing)
     assert issubclass(MissingFile, FileNotFoundError)
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04nonsense")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,24 @@ def test_a_dict_of_inputs_says_how_to_pass_it() -> None:
         with pytest.raises(InputTypeError, match=r"not dict; net\(\*\*inputs\)"):
             net(inputs)
     np.testing.assert_array_equal(two(**inputs), [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("cat.jpg", r"str; read the file first.*Pictures"),
+        (Path("cat.jpg"), "read the file first"),
+        (None, "NoneType; give one"),
+        ([np.ones(4, np.float32)], "pass what is in it"),
+        ([1.0, 2.0], r"asarray\(\.\.\.\) makes one"),
+        (SimpleNamespace(requires_grad=True), r"x\.detach\(\)\.numpy\(\) makes one"),
+    ],
+)
+def test_what_is_no_array_is_told_how_to_become_one(given: object, says: str) -> None:
+    g = Graph("twice")
+    g.outputs = [ops.Mul(g.input("x", Type("float32", (4,))), np.float32(2))]
+    with pytest.raises(InputTypeError, match=says):
+        ts.compile(g, cache=False)(given)
 
 
 def test_arrays_that_cannot_be_written() -> None:

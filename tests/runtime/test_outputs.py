@@ -144,6 +144,16 @@ def test_a_name_that_there_is_not_gets_a_suggestion(net: Net) -> None:
         net.run(["cliped"], [X, M])
 
 
+def test_the_model_s_own_outputs_are_named_before_other_values() -> None:
+    g = Graph("long")
+    x = g.input("x", Type("float32", (4,)))
+    for i in range(20):
+        x = ops.Add(x, np.float32(i), name=f"a{i}")
+    g.outputs = [ops.Neg(x, name="zz")]
+    with pytest.raises(UnknownName, match=r"Known: zz, a0, a1, "):
+        ts.compile(g, cache=False).run(["prob"], [np.ones(4, np.float32)])
+
+
 def test_other_outputs_are_compiled_once_and_few_are_kept() -> None:
     net = ts.compile(graph(), cache=False)
     net.run(["clipped"], [X, M])

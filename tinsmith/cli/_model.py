@@ -237,7 +237,8 @@ BUILD_OPTIONS = (
         "--target",
         metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot|i8mm]",
         callback=known_target,
-        help="Generate for these instructions rather than for all that this machine has.",
+        help="Generate for these instructions rather than for all that this machine has (host, "
+        "native).",
     ),
     click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
     click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`."),

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.cli import _show
 from tinsmith.cli._facts import facts_of, sizes_from
 from tinsmith.cli._model import MODEL, Build, Built, Given, Number, build_options, input_options
-from tinsmith.errors import counted
+from tinsmith.errors import InputError, counted
 
 MARKS = {50: "median_ms", 90: "p90_ms", 99: "p99_ms"}
 """Percentile -> its name in --json."""
@@ -65,7 +65,15 @@ def command(
       tinsmith bench model.onnx --tune
       tinsmith bench model.onnx --dim batch=8 --json > result.json
     """
-    built, fed = build.compile_for(model, given)
+    try:
+        built, fed = build.compile_for(model, given)
+    except InputError as error:
+        if every_run and given.inputs[:1] and given.inputs[0].isdecimal():
+            n = given.inputs[0]
+            error.add_note(
+                f"--runs takes no number, so {n} is an input; --repeat {n} runs {n} times"
+            )
+        raise
     arrays = fed.arrays
     with _show.working("measuring"), fed.blamed():
         times = measure(built.net, arrays, seconds, warm_up, repeat)

@@ -14,7 +14,7 @@ from tinsmith.cli import _show
 from tinsmith.cli._files import files_of, print_files
 from tinsmith.cli._model import INPUT_SHAPE, MODEL, RANDOM_WEIGHTS, Number
 from tinsmith.cli._picture import PICTURES, SUFFIXES, Picture
-from tinsmith.errors import FileNameError
+from tinsmith.errors import CalibrationError, FileNameError
 from tinsmith.graph import Graph
 
 if TYPE_CHECKING:
@@ -173,18 +173,23 @@ def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> App
 def _pictures(graph: Graph, data: Path, picture: Picture) -> tuple[list[Any], list[str]]:
     """The data for calibration from a picture or a folder: for each picture a function that reads
     it as the model's input, and the paths of .npy and .npz files; and notes on files that are not
-    read. Nothing where there is no picture, or the model has several inputs."""
+    read. Nothing where there is no picture, or the model has several inputs. Raises
+    CalibrationError for a folder of neither."""
     from tinsmith.quantizer.data import left_out
 
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     shown = [f for f in files if f.suffix.lower() in SUFFIXES]
-    if not shown or len(graph.inputs) != 1:
+    arrays, single = [f for f in files if f.suffix in (".npy", ".npz")], len(graph.inputs) == 1
+    if data.is_dir() and not (arrays or (shown and single)):
+        wanted = ".npy, .npz or pictures" if single else ".npz with an array for each input"
+        raise CalibrationError(f"{data} holds no file that calibrates; what is read is {wanted}")
+    if not shown or not single:
         return [], []
     (image,) = graph.inputs
 
     def read(file: Path) -> dict[str, np.ndarray[Any, Any]]:
         return {image.name: picture.read(file, image.type, image.name)}
 
-    used = [f for f in files if f in shown or f.suffix in (".npy", ".npz")]
+    used = sorted(shown + arrays)
     notes = left_out(data, set(files).difference(used))
     return [partial(read, f) if f in shown else f for f in used], notes

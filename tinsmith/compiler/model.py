@@ -217,8 +217,8 @@ class Model(Provider):
             except TypeRuleError as error:
                 if asked := self._request.reading.get("input_shapes"):
                     error.add_note(
-                        f"input_shapes asks for {asked}, which this node contradicts if its own "
-                        "sizes are constants of the file: export the model with free sizes"
+                        f"input_shapes asks for {asked}, which this node contradicts: most likely "
+                        "a size is fixed inside the file; export it with that size free"
                     )
                 raise
             self._told[program.base] = told

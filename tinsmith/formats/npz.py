@@ -20,6 +20,8 @@ from tinsmith.formats.mapped import open_file
 from tinsmith.formats.whole import whole_file
 
 KEYS = ".keys"
+UNNAMED = "arr_0"
+"""The name that `numpy.savez` gives to an array without a name."""
 
 ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 """First bytes of .npy files, and of .npz files with and without arrays."""

@@ -104,7 +104,8 @@ def _fitting(graph: Graph, shapes: Mapping[str, Any]) -> Graph:
     for name, shape in shapes.items():
         if name not in there:
             raise OptionError(
-                f"input_shapes: {graph.name!r} has no input {name!r}.{suggest(name, there)}"
+                f"input_shapes: {graph.name!r} has no input {name!r}.{suggest(name, there)} "
+                f"Its inputs are {', '.join(there) or 'none'}."
             )
         if there[name].shape != shape:
             raise OptionError(

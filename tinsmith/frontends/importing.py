@@ -137,7 +137,8 @@ class Import:
             return said
         if firm and not shapes_agree(said.shape, given):
             raise OptionError(
-                f"input_shapes gives {name!r} {given}, {self.name} says {said}; a name frees a size"
+                f"input_shapes gives {name!r} {given}, {self.name} says {said}; a name in place of "
+                "the number, such as 'N', leaves a size free"
             )
         return said.like(shape=given)
 

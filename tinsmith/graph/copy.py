@@ -46,7 +46,8 @@ def _finder(graph: Graph) -> Callable[[str], Value]:
 
     def find(name: str) -> Value:
         if (found := values.get(name) or nodes.get(name)) is None:
-            raise UnknownName(f"value of {graph.name}", name, [*values, *nodes])
+            first = [v.name for v in graph.outputs]
+            raise UnknownName(f"value of {graph.name}", name, [*values, *nodes], first=first)
         return found
 
     return find

@@ -49,9 +49,9 @@ class Samples:
         self._fit(graph)
         self._check()
 
-    def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
-        """Yield functions that each read one source of the data: a file, arrays, or an item of a
-        list."""
+    def _read(self, data: Any) -> Iterator[tuple[Any, Callable[[], Batch]]]:
+        """Yield (source, function that reads it) for each file, arrays, or item of a list; `source`
+        is a Path for a file."""
         source: Any = "the data"
         if isinstance(data, str | os.PathLike):
             source = Path(data)
@@ -62,24 +62,24 @@ class Samples:
                 files = [f for f in there if f.suffix in (".npy", ".npz")]
                 if not files:
                     raise CalibrationError(
-                        f"{source} holds no .npy and no .npz files; `tinsmith quantize` also reads"
-                        " pictures, for models of one input"
+                        f"{source} holds no .npy and no .npz files; pictures are decoded only by "
+                        "the command `tinsmith quantize`, for models of one input"
                     )
                 self.left_out += left_out(source, set(there).difference(files))
                 for file in files:
-                    yield lambda file=file: self._named(npz.read_arrays(file), file)
+                    yield file, lambda file=file: self._named(npz.read_arrays(file), file)
                 return
             data = npz.read_arrays(source)
         if isinstance(data, Mapping):
             named = self._named(data, source)
-            yield lambda: named
+            yield source, lambda: named
         elif isinstance(data, np.ndarray):
             yield from self._read({self.inputs[0].name: data})
         elif isinstance(data, Iterable):
             for item in data:
                 if callable(item):
                     read: Callable[[], Any] = item
-                    yield lambda read=read: self._named(self._ordered(read()), "the data")
+                    yield "", lambda read=read: self._named(self._ordered(read()), "the data")
                 else:
                     whole = isinstance(item, str | os.PathLike)
                     yield from self._read(item if whole else self._ordered(item))
@@ -104,19 +104,22 @@ class Samples:
 
     def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
         """Return the inputs among named arrays, and labels. For a model of one input, its array may
-        have any name if no other but labels is there. Raises CalibrationError, which calls the data
-        `source`, if an input is missing."""
+        have no name (.npy, `UNNAMED`) if no other but labels is there. Raises CalibrationError,
+        which calls the data `source`, if an input is missing."""
         found: Batch = {}
         arrays = {str(n): a for n, a in arrays.items()}
         for v in self.inputs:
             value = npz.whole(v.name, arrays)
             if value is None and len(self.inputs) == 1:
                 rest = [n for n in arrays if n not in LABELS]
-                value = arrays[rest[0]] if len(rest) == 1 else None
+                if rest == [npz.UNNAMED] or (rest and Path(source).suffix == ".npy"):
+                    value = arrays[rest[0]]
             if not isinstance(value, np.ndarray):
                 raise CalibrationError(
                     f"{source} holds no array for the input {v.name!r}: it holds "
                     f"{', '.join(arrays) or 'nothing'}"
+                    + "; give it under that name, or alone without a name"
+                    * (len(arrays) == 1)
                 )
             found[v.name] = value
         return found | {n: arrays[n] for n in LABELS if n in arrays and n not in found}
@@ -126,9 +129,14 @@ class Samples:
 
     def _batches(self, labels: list[Array]) -> Iterator[Batch]:
         """Yield all batches, and add the labels of each source to `labels`."""
-        for source in self._sources:
-            arrays = source()
-            pieces = {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
+        for source, read in self._sources:
+            arrays = read()
+            try:
+                pieces = {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
+            except CalibrationError as error:
+                if not isinstance(source, Path):
+                    raise
+                raise CalibrationError(f"{source}: {error}") from error
             if len(set(map(len, pieces.values()))) > 1:
                 raise CalibrationError(
                     "the inputs have data for different numbers of batches: "

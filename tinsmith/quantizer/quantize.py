@@ -39,6 +39,9 @@ from tinsmith.quantizer.statistics import Statistics
 from tinsmith.records import dataclass
 from tinsmith.runtime.forks import working
 
+FEW = 8
+"""Fewer samples are noted as too few."""
+
 
 @refuse_others
 def quantize(
@@ -214,6 +217,10 @@ class _Quantising:
             for n in self._targets(self.exact, ())
             if n.name in keep
         ]
+        if self.samples.total < FEW:
+            self.notes.append(
+                "few samples: ranges are better of a few hundred, as the model sees them in use"
+            )
         told = timed(layers, float_, trial.values, self.samples, keep | set(kept))
         return Quantized(
             trial.graph, self.settings, told, trial.judgement, tuple(kept), self.equalised,

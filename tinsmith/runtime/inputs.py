@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import index
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,8 +187,7 @@ class Inputs:
             number = isinstance(array, np.generic | int | float | bool)
             if number and type_ is not None and type_.shape == ():
                 return as_input(self.model, name, array, type_)
-            by_name = isinstance(array, Mapping)
-            hint = BY_NAME if by_name else "numpy.asarray(...) makes one"
+            hint = _making(array, wanted.kind == "O")
             raise InputTypeError(
                 f"the input {name!r} of {self.model} must be a numpy array of {type_ or wanted}, "
                 f"not {type(array).__name__}; {hint}"
@@ -274,6 +274,22 @@ class Inputs:
                     f"{max(n, most)})}}, on the command line --dim {d}={min(n, least)}.."
                     f"{max(n, most)}, or without a range"
                 )
+
+
+def _making(given: Any, texts: bool) -> str:
+    """Return a hint, for a message, how an object becomes an array; `texts`: one of texts."""
+    if isinstance(given, Mapping):
+        return BY_NAME
+    if isinstance(given, str | PathLike) and not texts:
+        return (
+            "read the file first: .npy by numpy.load, a picture as docs/python.md says (Pictures)"
+        )
+    if given is None:
+        return "give one"
+    if isinstance(given, list | tuple) and len(given) == 1 and hasattr(given[0], "shape"):
+        return "pass what is in it, not in a list"
+    grad = getattr(given, "requires_grad", False) is True
+    return f"{'x.detach().numpy()' if grad else 'numpy.asarray(...)'} makes one"
 
 
 def need_no_mask(what: str, array: Any) -> None:
