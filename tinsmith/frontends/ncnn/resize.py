@@ -55,8 +55,9 @@ def interp(node: Node) -> Result:
         targets = node.joined(wanted)
     if mode == "nearest":
         found = nearest_gathers(node, x, axes, (factors, targets))
-        if found is None and factors is not None:
-            found = _nearest(node, x, axes, wanted, [scales[a] for a in letters])
+        if found is None:
+            given = None if factors is None else [scales[a] for a in letters]
+            found = _nearest(node, x, axes, wanted, given)
         if found is not None:
             return found
     return node.emit("Resize", x, None, factors, targets, **attrs)
@@ -88,22 +89,26 @@ def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
 
 
 def _nearest(
-    node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
+    node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float] | None
 ) -> Value | None:
     """x resized to the sizes `wanted`, to its nearest elements, by Gathers, along axes whose sizes
-    only the run tells: element o reads floor(o * (1 / scale)), or o where no size changes. None
-    where all sizes are known (see `nearest_gathers`), or all scales are powers of two: a Resize
-    reads the same."""
-    known = all(isinstance(shape(x)[a], int) for a in axes)
-    if known or all(frexp(s)[0] == 0.5 for s in scales):
+    only the run tells: element o reads floor(o * (1 / scale)), without `scales` floor(o * (size /
+    wanted size)), or o where no size changes. None where all sizes are known (see
+    `nearest_gathers`), or all scales are powers of two: a Resize reads the same."""
+    known = all(isinstance(n, int) for n in (*(shape(x)[a] for a in axes), *wanted))
+    if known or (scales and all(frexp(s)[0] == 0.5 for s in scales)):
         return None
     sizes = [node.joined([node.dim(x, a)]) for a in axes]
     kept = [node.emit("Equal", node.joined([m]), n) for m, n in zip(wanted, sizes, strict=True)]
     whole = kept[0] if len(kept) == 1 else node.emit("And", *kept)
-    for axis, before, size, scale in zip(axes, sizes, wanted, scales, strict=True):
+    for k, (axis, before, size) in enumerate(zip(axes, sizes, wanted, strict=True)):
         count = node.const(size) if isinstance(size, int) else node.emit("Squeeze", size)
         places = node.emit("Range", node.const(0), count, node.const(1))
-        ratio = node.const(np.float32(1 / scale))
+        if scales is None:
+            both = (node.emit("Cast", v, to="float32") for v in (before, node.joined([size])))
+            ratio = node.emit("Div", *both)
+        else:
+            ratio = node.const(np.float32(1 / scales[k]))
         at = node.emit("Mul", node.emit("Cast", places, to="float32"), ratio)
         last = node.emit("Sub", before, node.ints(1))
         at = node.emit("Min", node.emit("Cast", at, to="int64"), last)
