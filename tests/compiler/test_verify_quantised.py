@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.quantised import chain
+from tests.quantised import Net, chain
+from tinsmith import ops
 from tinsmith.compiler.compare import compare
+from tinsmith.compiler.quanta import unlike
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
 from tinsmith.ops import OPS
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.choice import PASSES
 from tinsmith.passes.manager import register
 
@@ -32,6 +35,21 @@ def test_single_quanta_are_allowed_and_said() -> None:
     if quantum.outputs[0].maximum:
         assert "docs/numerics.md" in quantum.note and "one quantum" in str(quantum)
     assert ts.verify(quantised(), cache=False, bisect=False).ok
+
+
+def test_means_that_lie_on_half_a_quantum_may_be_rounded_either_way() -> None:
+    """A quarter of all means of four bytes do, where bytes before and after have one scale."""
+    net = Net(1, 64, 20, 20)
+    means = ops.AveragePool(net.real(net.x), kernel=(2, 2), stride=(2, 2))
+    net.graph.outputs.append(net.low_of(means, float(net.x[1]), 0)[0])
+    bytes_ = np.random.default_rng(5).integers(0, 256, net.x[0].dims).astype(np.uint8)
+    (got,) = run_graph(net.graph, [bytes_])
+    name = net.graph.outputs[0].name
+    sums = bytes_.reshape(1, 64, 10, 2, 10, 2).sum(axis=(3, 5))
+    feeds = {net.graph.inputs[0].name: bytes_}
+    for off, ok in ((sums % 4 == 2, True), (sums % 4 == 1, False)):
+        for values in (np.where(off, got - 1, got), np.where(off, got + 1, got)):
+            assert (unlike(net.graph, feeds, {name: values.astype(np.uint8)}, 0.0) is None) == ok
 
 
 def _every_ninth_is_zero(pack: Any, *args: Any) -> Any:

@@ -69,14 +69,16 @@ RARE = 1e-4
 
 
 def compare(
-    name: str, got: Any, want: Any, tolerance: float, quantum: float | None = None
-) -> Difference:
+    name: str, got: Any, want: Any, tolerance: float, quantum: float | None = None,
+    near: Array | None = None,
+) -> Difference:  # fmt: skip
     """Compare an output with its expected value. It is `ok` if it differs by at most `tolerance` *
     max|want|; integers, booleans, strings: if equal. `quantum`: the step of a rounded result
-    (`quanta.rounded`), by which a share of RARE elements may differ; 0: a result of unknown steps,
-    which may differ by QUANTUM * max|want|. Of a sequence or map, the worst part is returned."""
+    (`quanta.rounded`), by which a share of RARE elements may differ, and all elements where `near`
+    is true; 0: a result of unknown steps, which may differ by QUANTUM * max|want|. Of a sequence or
+    map, the worst part is returned."""
     if isinstance(got, np.ndarray | np.generic) and not _holds(want):
-        return _compared(name, got, want, tolerance, quantum)
+        return _compared(name, got, want, tolerance, quantum, near)
     ours, theirs = parts(name, got), parts(name, want)
     if _holds(got) != _holds(want) or ours.keys() != theirs.keys():
         note = f"it is {shown(got)}, not {shown(want)}"
@@ -96,8 +98,9 @@ def _holds(value: Any) -> bool:
 
 
 def _compared(
-    name: str, got: Any, want: Any, tolerance: float, quantum: float | None = None
-) -> Difference:
+    name: str, got: Any, want: Any, tolerance: float, quantum: float | None = None,
+    near: Array | None = None,
+) -> Difference:  # fmt: skip
     got, want = np.asarray(got), np.asarray(want)
     type_ = shown(want)
 
@@ -130,7 +133,8 @@ def _compared(
         place = place if ok or maximum else _first(got != want)  # float64 may be too coarse
     if quantum and maximum <= quantum * (1 + 1e-3):
         mean = RARE * off.size  # and three standard deviations
-        ok |= np.count_nonzero(off > quantum / 2) <= max(1, mean + 3 * mean**0.5)
+        wrong = (off > quantum / 2) & (True if near is None else ~near)
+        ok |= np.count_nonzero(wrong) <= max(1, mean + 3 * mean**0.5)
     return Difference(
         name, type_, maximum, relative, place, str(got[place]), str(want[place]), bool(ok)
     )
