@@ -244,8 +244,9 @@ class DropRounded:
 
 
 def _steps(node: Node) -> Steps | None:
-    """The `Steps` of a QuantizeLinear or DequantizeLinear. None unless it has one positive scale of
-    float32, by which it divides in float32, and at most one zero point, all constant."""
+    """The `Steps` of a QuantizeLinear or DequantizeLinear; None if they are not one pair of numbers
+    that is known: one constant scale, positive and float32, and one constant zero point or none.
+    None also for a QuantizeLinear whose `precision` is not float32."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
     low = node.output if "quantise" in node.op.traits else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:

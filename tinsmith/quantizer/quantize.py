@@ -159,10 +159,11 @@ class _Quantising:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
-        """Return the right class of each sample, to compare with: `labels` if given, else those in
-        the data, else None. Where the first output has no classes, labels in the data are ignored,
-        with a note. Raises CalibrationError for labels that are given then, and unless each sample
-        has a label that is one of the classes."""
+        """Return the right class of each sample, from which accuracy is counted: the caller's
+        `labels`, else the array `labels` in the data; None if there is neither, or if the first
+        output has no classes and the labels are those in the data (a note says so). Raises
+        CalibrationError if it has no classes and the caller gave labels, and if the labels are not
+        one for each sample, each the number of a class."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
             return None

@@ -143,8 +143,9 @@ class Plan:
 
     @property
     def blocks(self) -> int:
-        """How many times a tile goes through its windows, each time for other channels: once, or,
-        of an input in place, for each block."""
+        """Into how many parts a tile's sum over input channels is cut, each of which goes through
+        all taps of the windows. An input that is read in place has a part for each block of
+        channels, as these lie far apart; a packed input has one part, of all channels."""
         return self.cut.lanes // self.pixel
 
     @property

@@ -105,8 +105,9 @@ def convolution(w: Writer, node: Node, back: bool) -> None:
 @claims("Conv", back=False)
 @claims("ConvTranspose", back=True)
 def dynamic(w: Writer, node: Node, back: bool) -> None:
-    """Claim a convolution with computed weights, from values with a batch of one, as a layer that
-    reads its weights. Raises Inexpressible for other weights."""
+    """Write a convolution whose weights and bias other nodes compute, as a layer that reads them as
+    inputs (`dynamic_weight`). ncnn's have no batch: the nodes must be Squeezes of a batch of one.
+    Raises Inexpressible for constant weights, unknown sizes, and weights made otherwise."""
     x, weight, bias = inputs_of(node)
     sizes = weight.shape or ()
     need(weight.const is None and sizes, "its weights are constants")
