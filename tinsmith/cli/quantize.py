@@ -175,11 +175,11 @@ def _pictures(graph: Graph, data: Path, picture: Picture) -> tuple[list[Any], li
     it as the model's input, and the paths of .npy and .npz files; and notes on files that are not
     read. Nothing where there is no picture, or the model has several inputs. Raises
     CalibrationError for a folder of neither."""
-    from tinsmith.quantizer.data import left_out
+    from tinsmith.quantizer.data import FILES, left_out
 
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     shown = [f for f in files if f.suffix.lower() in SUFFIXES]
-    arrays, single = [f for f in files if f.suffix in (".npy", ".npz")], len(graph.inputs) == 1
+    arrays, single = [f for f in files if f.suffix in FILES], len(graph.inputs) == 1
     if data.is_dir() and not (arrays or (shown and single)):
         wanted = ".npy, .npz or pictures" if single else ".npz with an array for each input"
         raise CalibrationError(f"{data} holds no file that calibrates; what is read is {wanted}")

@@ -17,6 +17,8 @@ from tinsmith.runtime.inputs import transposing
 
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
+FILES = (".npy", ".npz")
+"""The endings of the files of a folder that are read as arrays."""
 LABELS = ("labels", "label")
 """Names of arrays with the right class of each sample."""
 
@@ -59,7 +61,7 @@ class Samples:
                 raise MissingFile(f"there is no file {str(source)!r}")
             if source.is_dir():
                 there = sorted(source.iterdir())
-                files = [f for f in there if f.suffix in (".npy", ".npz")]
+                files = [f for f in there if f.suffix in FILES]
                 if not files:
                     raise CalibrationError(
                         f"{source} holds no .npy and no .npz files; pictures are decoded only by "
