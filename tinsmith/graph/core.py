@@ -285,11 +285,11 @@ class Graph:
         if self.edited is not None and node is not None:
             self.edited.append(node)
 
-    def sweep(self, start: Iterable[Node] | None = None) -> int:
+    def sweep(self, start: Iterable[Node] | None = None) -> list[Node]:
         """Drop dead nodes: those whose outputs nothing reads, then the producers of their inputs if
         these are dead now, and so on. Nodes with the trait `check` stay. `start`: the nodes to look
-        at first (None: all). Returns how many nodes were dropped."""
-        dropped = 0
+        at first (None: all). Returns the dropped nodes."""
+        dropped: list[Node] = []
         work = list(self._nodes if start is None else start)
         while work:
             node = work.pop()
@@ -299,7 +299,7 @@ class Graph:
             else:
                 if node in self._nodes and "check" not in node.op.traits:
                     work += self.remove(node)
-                    dropped += 1
+                    dropped.append(node)
         return dropped
 
     def remove(self, node: Node) -> list[Node]:

@@ -112,7 +112,7 @@ class DropDead:
     """Nodes that nothing uses are dropped."""
 
     def run(self, graph: Graph, context: Context) -> int:
-        return graph.sweep()
+        return len(graph.sweep())
 
 
 register("machine", name="drop-dead-machine")(DropDead)

@@ -91,12 +91,14 @@ class _Driver:
     reach  how many nodes deep the deepest pattern is: how far downstream a change may matter
     near   (name of a rule, node) -> why the rule did not fire there the last time it was tried
     roots  name of an operator -> the alternatives of patterns that may have it at their top
+    inside names of the operators and traits that patterns have below their tops
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
         self.graph, self.rules_for, self.backwards = graph, rules.rules_for, rules.backwards
         self.limit = 1000 + 10 * len(graph) if limit is None else limit
         self.reach = max((r.depth for r in rules), default=0)
+        self.inside = frozenset[str]().union(*(root.inside for r in rules for root in r.roots))
         self.queue: list[tuple[float, int, Node]] = []
         self.queued: set[Node] = set()
         self.count = 0
@@ -193,59 +195,53 @@ class _Driver:
         """Replace the outputs of `root` by the values `new`, and queue the nodes at which rules may
         match now. `made` are the nodes that the rule added, the newest first. Returns the nodes
         dropped as dead; None, with nothing done, if the outputs cannot be replaced."""
-        before = self.upstream(root)
         moved = [
             u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
         ]
         if not replace_outputs(self.graph, root, new):
             return None
-        neighbours = {v.producer for n in before for v in n.inputs if v is not None}
-        self.graph.sweep([root])
-        dropped = [n for n in before if n not in self.graph]
+        dropped = self.graph.sweep([root])
         inherit(root, new, made, dropped)
         for node in reversed(made):
             node.seq = root.seq
             self.push(node, priority)
         self.graph._order = None
-        touched = [n for n in neighbours if n is not None and n in self.graph]
-        touched += [v.producer for v in new if v.producer is not None]
+        read = [v.producer for n in (*dropped, *made) for v in n.inputs if v is not None]
+        read += [v.producer for v in new]
+        touched = [n for n in dict.fromkeys(read) if n is not None and n in self.graph]
         self.push_downstream([*touched, *moved], priority, touched)
         return dropped
-
-    def upstream(self, root: Node) -> list[Node]:
-        """The root and the nodes up to `reach` above it, on which it depends."""
-        seen = {root: None}
-        level = [root]
-        for _ in range(self.reach):
-            above: list[Node] = []
-            for n in level:
-                for v in n.inputs:
-                    if v is not None and (made := v.producer) is not None and made not in seen:
-                        seen[made] = None
-                        above.append(made)
-            level = above
-        return list(seen)
 
     def push_downstream(
         self, start: list[Node], priority: float, same: Iterable[Node] = ()
     ) -> None:
         """Queue the nodes `start`, which have changed, and the nodes up to `reach` below them,
-        whose patterns may reach up to a changed one. Nodes that are also in `same` have lost or
-        gained readers only: nodes below these are queued only if each output has at most FEW
-        readers."""
+        whose patterns may reach up to a changed one: through nodes that some pattern may have below
+        its top. Nodes that are also in `same` have lost or gained readers only: what reads these is
+        queued only if such a pattern may have them, too, and no output has more than FEW readers.
+        """
         seen = dict.fromkeys(start)
         level = list(seen)
-        many = {n for n in same if any([len(v.uses) > FEW for v in n.outputs])}
+        passed = set(same)  # start nodes that are passed as the others are
+        many = {n for n in passed if any([len(v.uses) > FEW for v in n.outputs])}
         for distance in range(self.reach + 1):
             below: list[Node] = []
             for n in level:
                 self.push(n, priority + distance * 1e-6)
-                for v in () if n in many or distance == self.reach else n.outputs:
+                if distance == self.reach or n in many:
+                    continue
+                if (distance or n in passed) and not self.is_inside(n.op):
+                    continue
+                for v in n.outputs:
                     for u in v.uses:
                         if u not in seen:
                             seen[u] = None
                             below.append(u)
             level = below
+
+    def is_inside(self, op: Any) -> bool:
+        """Whether a pattern may have a node of the operator below its top."""
+        return op.name in self.inside or not self.inside.isdisjoint(op.traits)
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:

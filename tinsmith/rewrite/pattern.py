@@ -64,6 +64,16 @@ class Pattern:
     def depth(self) -> int:
         return 0
 
+    @property
+    def heads(self) -> frozenset[str]:
+        """The names of all operators and traits in this tree."""
+        return self.inside
+
+    @property
+    def inside(self) -> frozenset[str]:
+        """The names of the operators and traits of nodes that a match may have below its top."""
+        return frozenset[str]().union(*(a.heads for a in self.args))
+
     def __or__(self, other: Any) -> Pattern:
         return Or(*self.alternatives(), *lift(other).alternatives())
 
@@ -237,6 +247,10 @@ class Call(Pattern):
         yield from super().calls()
 
     @property
+    def heads(self) -> frozenset[str]:
+        return self.inside | {self.head}
+
+    @property
     def depth(self) -> int:
         return 1 + max((a.depth for a in self.args), default=0)
 
@@ -326,6 +340,10 @@ class Flat(Pattern):
     @property
     def depth(self) -> int:
         return len(self.args) + max(a.depth for a in self.args)
+
+    @property
+    def inside(self) -> frozenset[str]:
+        return super().inside | {self.head}
 
     def __repr__(self) -> str:
         return f"{self.head}*({', '.join(map(repr, self.args))})"

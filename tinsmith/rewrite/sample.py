@@ -18,12 +18,13 @@ class Sampler:
     """Builds one graph that a rule's pattern matches, from the shapes and arrays of its sample.
 
     A pattern leaves questions open: which of its alternatives to build, whether an optional input
-    is there, which operator stands for a trait. `choose` asks each once; its answers are numbered
-    from 0. Other `choices` build the other graphs.
+    is there, which operator stands for a trait, in which order a product is written. `choose` asks
+    each once; its answers are numbered from 0. Other `choices` build the other graphs.
 
     choices  the answers, in the order of the questions; beyond them 0
     asked    of each question so far, how many answers it has
-    env      the values and nodes built so far, by name of a variable or key of a `Call` pattern
+    env      values built so far, by name of a variable; nodes, by `Call.key`, which all patterns of
+             one node share
     """
 
     def __init__(self, rule: Rule, choices: tuple[int, ...], seed: int, dtype: str) -> None:
