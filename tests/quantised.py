@@ -71,7 +71,7 @@ def floats_of(net):
 
 
 INTEGER = {"conv_integer", "conv_integer_winograd", "conv_integer_depthwise",
-           "conv_integer_saturating",
+           "conv_integer_saturating", "matmul_integer_saturating",
            "conv_depthwise_bytes", "matmul_integer", "byte_table", "pool_max", "relayout", "view",
            "in place", "depth_to_space_blocks"}  # fmt: skip
 

@@ -101,6 +101,25 @@ def test_convolutions_of_bytes_share_what_packs(kernel, monkeypatch):
     assert 0 < len(made) <= phases * len(LAYERS)
 
 
+def test_products_by_split_weights_share_what_turns_rows(monkeypatch):
+    memo.forget()
+    made = []
+    monkeypatch.setattr(memo, "build_generic", lambda *a: made.append(1) or build_generic(*a))
+    graph, rng = Graph("g"), np.random.default_rng(5)
+    shapes = [(197, 96, 64), (197, 192, 32), (170, 64, 96), (98, 128, 48), (9, 64, 32)]
+    for i, (m, k, n) in enumerate(shapes):
+        x = graph.input(f"x{i}", Type("uint8", (m, k)))
+        w = np.clip(rng.standard_normal((k, n)) * 30, -127, 127).astype(np.int8)
+        graph.outputs = [*graph.outputs, OPS["MatMulInteger"](x, w, np.uint8(3 + i))]
+    feeds = {v.name: rng.integers(0, 256, v.dims).astype(np.uint8) for v in graph.inputs}
+    kernel = {"MatMulInteger": "matmul_integer_saturating"}
+    net = ts.compile(graph, cache=False, target="avx2", kernels=kernel)
+    want = ts.compile(graph, cache=False, backend="numpy").run(feeds)
+    for a, b in zip(net.run(feeds), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert 0 < len(made) < len(shapes)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_outlines_keep_where_elements_lie(data):

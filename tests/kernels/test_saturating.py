@@ -1,4 +1,4 @@
-"""Convolutions of bytes by sums of two products in 16 bits, which saturate: exact all the same."""
+"""Convolutions and products of bytes by sums of two products in 16 bits, which saturate: exact."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tinsmith import ops
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels._kernel import KERNELS, Skip
-from tinsmith.kernels.window import integers_saturating as saturating
+from tinsmith.kernels.dot import saturating
 from tinsmith.ops.interpret import run_graph
 
-KERNEL = "conv_integer_saturating"
+KERNEL, PRODUCT = "conv_integer_saturating", "matmul_integer_saturating"
 RNG = np.random.default_rng(5)
 MACHINES = [level_param(n) for n in ("avx2", "avx512")]
 CONVS = [
@@ -41,6 +41,11 @@ def weights(*shape):
         n, j, t = (RNG.integers(pairs.shape[i]) for i in (0, 1, 3))
         pairs[n, j, :, t] = RNG.choice(np.array([[127, 127], [-128, -128], [90, 39]]))
     return w
+
+
+def matrix(k, n):
+    """`weights` of n columns, as (k, n)."""
+    return np.ascontiguousarray(weights(n, k).T)
 
 
 def test_every_pair_is_split_into_what_fits_and_a_rest():
@@ -68,10 +73,30 @@ def test_convolutions(x, w, attrs, left, zero, target):
 
 
 @pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize("rows, columns", [
+    ((16,), 16), ((17,), 48), ((63,), 80), ((2, 65), 32), ((3, 1, 21), 64),
+])  # fmt: skip
+@pytest.mark.parametrize("depth", [16, 96])
+@pytest.mark.parametrize("left, zero", [
+    ("uint8", None), ("uint8", 255), ("int8", None), ("int8", -7), ("uint8", "each"),
+])  # fmt: skip
+def test_products(rows, columns, depth, left, zero, target):
+    a, w = ends(left, *rows, depth), matrix(depth, columns)
+    if zero == "each":
+        zero = ends(left, rows[-1])
+    arrays = [a, w, None if zero is None else np.array(zero, left)]
+    choice = check("MatMulInteger", arrays, kernel=PRODUCT, target=target, consts=[1],
+                   threads=1 + depth % 5)  # fmt: skip
+    assert choice.detail.startswith("pmaddubsw")
+
+
+@pytest.mark.parametrize("target", MACHINES)
 @pytest.mark.parametrize("end", [0, 255])
 def test_inputs_that_are_all_at_one_end(end, target):
     arrays = [np.full((1, 64, 8, 8), end, np.uint8), weights(32, 64, 1, 1), np.array(3, np.uint8)]
     check("ConvInteger", arrays, kernel=KERNEL, target=target, consts=[1, 2])
+    arrays = [np.full((40, 64), end, np.uint8), matrix(64, 32), np.array(3, np.uint8)]
+    check("MatMulInteger", arrays, kernel=PRODUCT, target=target, consts=[1])
 
 
 @pytest.mark.parametrize("arrays, attrs, consts, why", [
@@ -91,12 +116,31 @@ def test_what_it_declines(arrays, attrs, consts, why):
         KERNELS[KERNEL].offer(site)
 
 
+@pytest.mark.parametrize("arrays, consts, why", [
+    ([ends("uint8", 9, 16), np.full((16, 8), 127, np.int8)], [1], "too many"),
+    ([ends("uint8", 9, 16), matrix(16, 8)], [], "constant"),
+    ([ends("uint8", 9, 20), matrix(20, 8)], [1], "whole blocks"),
+    ([ends("uint8", 9, 16), matrix(16, 12)], [1], "whole blocks"),
+    ([ends("uint8", 7, 16), matrix(16, 8)], [1], "less rows"),
+    ([ends("uint8", 9, 16), matrix(16, 8).astype(np.uint8)], [1], "zero points"),
+    ([ends("uint8", 9, 16), matrix(16, 8), None, np.full(8, 2, np.int8)], [1, 3], "zero points"),
+])  # fmt: skip
+def test_what_products_decline(arrays, consts, why):
+    site = site_of(one_node("MatMulInteger", arrays, {}, consts), level("avx2"))
+    with pytest.raises(Skip, match=why):
+        KERNELS[PRODUCT].offer(site)
+
+
 @pytest.mark.parametrize("isa", ["avx512vnni", "avxvnni", "sse2", "neondot"])
 def test_machines_with_better_products_or_without_these_do_not_have_it(isa):
     arrays = [ends("uint8", 1, 32, 9, 9), weights(32, 32, 1, 1)]
     site = site_of(one_node("ConvInteger", arrays, {}, [1]), level(isa))
     with pytest.raises(Skip, match="products"):
         KERNELS[KERNEL].offer(site)
+    site = site_of(one_node("MatMulInteger", [ends("uint8", 32, 32), matrix(32, 32)], {}, [1]),
+                   level(isa))  # fmt: skip
+    with pytest.raises(Skip, match="products"):
+        KERNELS[PRODUCT].offer(site)
 
 
 @pytest.mark.parametrize("target", MACHINES)
@@ -111,6 +155,21 @@ def test_a_layer_whose_weights_do_not_fit_does_not_follow_one_that_is_alike(targ
     assert [s.kernel for s in net.program().plan.steps if s.kernel.startswith("conv")] == [
         KERNEL, "conv_integer"
     ]  # fmt: skip
+    feed = RNG.choice(np.array([0, 255], np.uint8), x.shape)
+    for got, want in zip(net(feed).values(), run_graph(graph, [feed]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_matrix_whose_weights_do_not_fit_does_not_follow_one_that_is_alike():
+    graph = Graph("g")
+    x = graph.input("x", Type("uint8", (197, 768)))
+    graph.outputs = [
+        ops.MatMulInteger(x, graph.const(w, "w"))
+        for w in (matrix(768, 256), np.full((768, 256), 127, np.int8), matrix(768, 256))
+    ]
+    net = ts.compile(graph.clone(), target="avx2", cache=False)
+    steps = [s.kernel for s in net.program().plan.steps if s.kernel.startswith("matmul")]
+    assert steps == [PRODUCT, "matmul_integer", PRODUCT]
     feed = RNG.choice(np.array([0, 255], np.uint8), x.shape)
     for got, want in zip(net(feed).values(), run_graph(graph, [feed]), strict=True):
         np.testing.assert_array_equal(got, want)

@@ -185,6 +185,7 @@ CASES = [
     Case("MatMul", (whole(*range(33))[None], whole(*range(33)))),
     Case("MatMul", (np.ones((3, 5)), np.ones((5, 4)))),
     Case("MatMulInteger", (unsigned(3, 64), byte(64, 80), np.uint8(3), byte(80)), (1, 2, 3)),
+    Case("MatMulInteger", (unsigned(40, 64), byte(64, 80) // 2, np.uint8(3)), (1, 2)),
     Case("MaxPool", (IMAGE,), (), POOL),
     Case("MaxPool", (IMAGE,), (), {**POOL, "with_indices": True}),
     Case("NonMaxSuppression", (real(2, 20, 4), real(2, 3, 20), whole(3), real(1), real(1)),

@@ -60,7 +60,8 @@ def ranges(dims: tuple[str, ...], free: Sequence[str] | None = None) -> dict[str
 
 
 def _named(dims: tuple[str, ...], free: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (name, text of a size or range) of each --dim. Raises click errors."""
+    """Yield (name, text of a size or range) of each --dim. Raises click errors for a text of
+    another form than NAME=SIZE or NAME=LEAST..LARGEST, or a name not in `free` (None: any)."""
     for text in dims:
         name, equals, number = text.rpartition("=")
         digits = number.replace("..", "", 1)

@@ -67,7 +67,7 @@ class Product:
     error        relative error of a product, beyond what sums of type `sums` round
     kept         registers that the step needs for constants
     prepared     whether its sums are right only for operands that a kernel prepares
-                 (`kernels/window/integers_saturating.py`)
+                 (`kernels/dot/saturating.py`)
     """
 
     name: str
@@ -189,7 +189,8 @@ PMADDUBSW = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw"
 
 
 def multiply_quads(acc: Val, x: Val, w: Val) -> Val:
-    """The `Step` of four products of bytes, of which two are summed in 16 bits that saturate."""
+    """The `Step` of four products of bytes: each two are added in 16 bits, which saturate, and then
+    both sums to `acc`."""
     b, lanes = acc.b, acc.ty.lanes
     both = [x.bitcast(U8.x(4 * lanes)), w.bitcast(I8.x(4 * lanes))]
     pairs = b.intrinsic(PMADDUBSW[lanes], I16.x(2 * lanes), both)
@@ -207,7 +208,8 @@ saturation (Arm Architecture Reference Manual for A-profile, C7)."""
 
 def added_by(intrinsic: str, left: Ty, right: Ty) -> Step:
     """The `Step` of an integer row for which one instruction adds the products of a k-group to a
-    sum. `{bits}` in the name `intrinsic` stands for the bits of a vector."""
+    sum. `{bits}` in the name `intrinsic` stands for the bits of a vector; the instruction takes
+    elements `left` of x and `right` of w."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
         bits = BITS * acc.ty.lanes

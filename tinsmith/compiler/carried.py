@@ -101,7 +101,8 @@ class Carried:
 
     def program(self, signature: Signature) -> tuple[Program, Told]:
         """Return (program, the texts about it, by name: `Told`) for one of `signatures`. Raises
-        ModelFileError if the file's does not fit."""
+        ModelFileError if the program is damaged, is one for free sizes or another machine, or has
+        not as many inputs and outputs as `interface`."""
         program, told = self._at(self.signatures.index(signature))
         if not isinstance(program, Program):
             raise ModelFileError(f"{self._file.path} has a program of free sizes for certain ones")

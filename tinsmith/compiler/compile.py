@@ -52,7 +52,8 @@ def load(
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
 ) -> Graph:  # fmt: skip
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
-    bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes.
+    bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes. A Graph is
+    returned as it is.
 
     random_weights  a seed, for formats with weights in a file of their own (PNNX, ncnn): weights
                     are drawn at random, always the same for a seed, and that file is not read
@@ -60,7 +61,8 @@ def load(
                     ncnn, whose files have none: the name or size of a first axis that all inputs
                     and outputs get, or "none" (default: a free axis "N", as for "free")
     input_shapes    {"x": (1, 3, 224, 224)}: numbers or names for the shapes of inputs that the file
-                    leaves free. A name also frees a size of the file. For ncnn numbers replace them
+                    leaves free. A name also frees a size of the file. For ncnn the given shape,
+                    which includes the batch, replaces the file's
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.

@@ -21,7 +21,8 @@ EXACT_SUMS = " with exact sums of bytes, as on machines with VNNI"
 def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
     """Open an ONNX model (path, bytes, ModelProto) in ONNX Runtime, with the values `extra` as
     additional outputs; with `exact_sums` so that sums of bytes do not saturate. Raises
-    MissingPackage, ModelFileError."""
+    MissingPackage, and ModelFileError if there is no such file; what ONNX Runtime raises for a
+    model that it cannot open is passed on."""
     try:
         import onnxruntime as ort  # pyright: ignore[reportMissingImports]
     except ImportError as error:

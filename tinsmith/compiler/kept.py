@@ -118,8 +118,9 @@ def _free(number: int) -> Place:
 
 def kept_of(source: Source, target: Target | None, options: Options, fixed: str) -> Kept | None:
     """Return the store's `Kept` of a model file. None where programs cannot be kept: there is no
-    cache or no such file, or code that is neither ours nor an installed extension has registered
-    rows (operators, passes, kernels, ...), which are not part of the key."""
+    cache, the file is missing, or code that is neither ours nor an installed extension has
+    registered rows (operators, passes, kernels, ...), which are not part of the key. Raises
+    ModelFileError for an unreadable file."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()

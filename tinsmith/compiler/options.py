@@ -53,8 +53,8 @@ def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's parameters, without `*` and `**`; of a decorated function
-    those of the function inside."""
+    """Return the names of a function's parameters, except `*args` and `**kwargs`; of a decorated
+    function, those of the function inside."""
     while (inner := getattr(function, "__wrapped__", None)) is not None:
         function = inner
     code = function.__code__

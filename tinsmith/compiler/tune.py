@@ -207,9 +207,9 @@ def step_groups(plan: Plan) -> dict[str, list[int]]:
 def runs(
     programs: Sequence[Compiled], inputs: list[Array], timed: bool
 ) -> Iterator[tuple[int, dict[int, int], float]]:
-    """Run programs in turns, each LEAST to OFTEN times in about SECONDS, after a warm-up. Yield
-    (number of the program, cycles of its steps, seconds) of each run; without `timed` steps are not
-    timed, and the cycles are empty."""
+    """Run programs in turns, after a warm-up: each as often as the first one fits into SECONDS, but
+    LEAST to OFTEN times. Yield (number of the program, cycles of its steps by `id(step)`, seconds)
+    of each run; without `timed` steps are not timed, and the cycles are empty."""
     sessions = [p.program.session() for p in programs]
     for session in sessions:
         session.run(inputs)

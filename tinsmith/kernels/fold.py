@@ -108,7 +108,7 @@ def each_part(
     b: Builder, n: int, lanes: int, body: Callable[[Position, int, Val | None], None]
 ) -> None:
     """Emit `body(position, lanes, mask)` for vectors that cover positions 0 .. n - 1: the same
-    vectors as in `fold_row`, so that it finds what a `Remembered` row keeps."""
+    vectors as in `fold_row`, so that `body` finds what a `Remembered` row keeps."""
     full, rest = divmod(n, lanes)
     if isinstance(full, Size) or full > SHORT:
         with b.loop(0, full * lanes, lanes) as i:

@@ -23,7 +23,7 @@ class Outline(NamedTuple):
     """The specs of a phase's operands and outputs, and its numbers `Phase.generic`, in two parts.
 
     key      what generic code is made for: element types, layouts, which numbers are 0 or 1, which
-             strides leave no gaps, and which numbers are equal
+             strides leave no gaps, and which extents, or strides, of one axis are equal
     numbers  the other numbers of one layer, in the order of its table
     """
 

@@ -322,10 +322,10 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
 
 
 def is_whole(value: Value | None) -> bool:
-    """Whether a float32 value is taken to hold whole numbers: integers that were converted, then
-    perhaps moved, or had something (zero points, it is taken) subtracted from them, by fewer than
-    `MOVES` nodes. Products of such values are exact, unless an algorithm computes with fractions or
-    larger sums of them."""
+    """Whether a float32 value is taken to hold whole numbers: integers converted to float32, after
+    which fewer than `MOVES` nodes moved them, or subtracted something (taken to be zero points).
+    `make_site` then asks for "exact" products. Plain sums of products of small integers are exact;
+    Winograd's method (fractions) and Strassen's (products of sums) may round."""
     passed: list[Node] = []
     for _ in range(MOVES):
         if value is None or value.producer is None or value.dtype != np.float32:

@@ -61,8 +61,8 @@ def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:
 
 def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Any:
     """|x| as float8_e8m0fnu, which holds the powers of two 2^-127 .. 2^127 as their exponent + 127;
-    255 is NaN. `round_mode` chooses between two powers. Numbers out of this range become its
-    nearest end if `saturate`, else NaN."""
+    255 is NaN. `round_mode` chooses between two powers ("nearest": 3 becomes 4). Numbers out of
+    this range become its nearest end if `saturate`, else NaN."""
     wide = np.abs(x.astype(np.float64))
     mantissa, exponent = np.frexp(wide)  # wide = mantissa * 2^exponent, mantissa in [0.5, 1)
     if round_mode == "up":

@@ -115,9 +115,10 @@ def Einsum(*xs, equation):
 
 
 def _sizes(xs: Sequence[Value], terms: Sequence[str]) -> tuple[dict[str, Dim], Any]:
-    """For the terms of an Einstein sum over `xs`: the size of each letter (but of those that only
-    inputs of unknown rank have), and the broadcast shape of the axes under the ellipses (None:
-    unknown). Raises TypeRuleError where sizes contradict each other."""
+    """For the terms of an Einstein sum over `xs`: the size of each letter, and the broadcast shape
+    of the axes under the ellipses (None: unknown). A letter that only inputs of unknown rank have
+    is missing; a 1 is broadcast to the letter's other size. Raises TypeRuleError where other
+    numbers differ, or a term does not fit the rank of its input."""
     sizes: dict[str, Dim] = {}
     rest: Any = ()
     for x, term in zip(xs, terms, strict=True):

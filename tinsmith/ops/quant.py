@@ -300,7 +300,7 @@ def _(
 def QLinearMatMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
     """y = saturate(round((a - az) @ (b - bz) * a_scale * b_scale / y_scale) + yz)
 
-    a's scale and zero point are one number or one for each row, b's one for each column.
+    Each scale and zero point is one number; for a also one for each row, for b one for each column.
     """
     rows = a_scale[:, None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
     if a_scale.size == 1:

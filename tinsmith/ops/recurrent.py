@@ -90,7 +90,8 @@ def _run(
 ) -> tuple[Array, list[Array]]:
     """Run one direction of a recurrent layer: its outputs [T,N,H], and its last states [N,H] each.
     x [T,N,gates*H] are the inputs times their weights, `step(x[t], states)` gives the new states,
-    of which the first is the output.
+    of which the first is the output. `backward`: each sequence runs from its last step to its
+    first; output t is still that of x[t].
 
     After the end of a sequence (`lens` [N]; None: all have T steps) its outputs are 0, and its
     states stay; those of a sequence without steps are 0.

@@ -112,7 +112,7 @@ def _count(size: Dim, span: int, s: int, b: int, e: int, ceil_mode: bool, axis: 
 
 def padded(x: Array, w: Window, fill: Any) -> Array:
     """x with w.begin elements of `fill` before each spatial axis, and after it w.end, or more where
-    the last window needs more."""
+    the last window needs more. Where nothing is added, x itself, not a copy."""
     rank = len(w.kernel)
     sizes = x.shape[-rank:] if rank else ()
     spans = zip(sizes, w.begin, w.end, w.span, w.stride, w.out, strict=True)

@@ -288,9 +288,9 @@ def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Va
 
 
 def _moved_rows(at: Array, table: Array, width: int) -> Array | None:
-    """Translate `table`, offsets of rows of `width` elements in an array, to offsets in the array
-    from which moves made it: `at` has the offset there of each element. None if a row is not
-    contiguous there."""
+    """Translate `table`, offsets of rows of `width` elements in an array A, to the rows' offsets in
+    an array B, of which moves make A, or which they make of A. `at`: for each element of A, its
+    offset in B. None if a row is not contiguous in B."""
     at = at.reshape(-1)[table[..., None] + np.arange(width, dtype=np.int32)]
     return np.ascontiguousarray(at[..., 0]) if (np.diff(at) == 1).all() else None
 

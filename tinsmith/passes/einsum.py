@@ -74,9 +74,9 @@ def _check(terms: Sequence[Term]) -> None:
 
 
 def _pair(a: Term, b: Term, kept: set[str]) -> Term:
-    """The product of two operands, summed over the letters that are not in `kept`: those that
-    neither a later operand nor the result has. By a MatMul if both have a letter that is summed
-    over, else by a Mul."""
+    """The product of two operands, summed over all letters but `kept` (those that a later operand
+    or the result has): first, within an operand, over letters that it alone has, then by a MatMul
+    over those that both have; by a Mul if there are none of the latter."""
     a = _reduced(*a, kept | set(b[1]))
     b = _reduced(*b, kept | set(a[1]))
     common = [c for c in a[1] if c in b[1]]

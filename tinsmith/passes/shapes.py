@@ -175,8 +175,9 @@ def misfits(shape: Sequence[Any], target: Sequence[Any]) -> bool:
 
 
 def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """The target of an Expand, of which `target` (numbers, symbols, None) is known, as numbers: 1
-    where the dim of the input's `shape` stays. None if another entry is no number."""
+    """The target of an Expand as numbers. `target` is what is known of it: numbers, symbols, or
+    None. A symbol that is also the input's dim (in `shape`) there becomes 1, which keeps that dim:
+    shape ["N", 1], target ["N", 8] -> [1, 8]. None if another entry is no number."""
     own = [1] * (len(target) - len(shape)) + shape
     numbers: list[Any] = [
         1 if isinstance(d, str) and d == o else d

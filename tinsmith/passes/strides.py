@@ -51,8 +51,9 @@ def dense(dims: Sequence[Number]) -> list[Axis]:
 
 
 def strided(value: Value) -> Strided:
-    """The earliest value in which the elements of `value` lie as a box, and that box: moves are
-    followed upwards as long as formulas tell for all sizes where elements lie."""
+    """The earliest value in which the elements of `value` lie as a box, and that box. Moves are
+    followed upwards as long as formulas tell where elements lie. Inequalities of sizes on which a
+    move rests are recorded as conditions; a move that rests on an equality is not followed."""
     node = value.producer
     if node is None or not all(
         v is None or (v.type.is_static and not v.type.is_empty) for v in (*node.inputs, value)

@@ -63,7 +63,7 @@ class Correlations:
         return [flat[:, i] for i in range(self.group)]
 
     def _pairs(self, name: str) -> tuple[int, ...]:
-        """Return an attribute with a number for each spatial axis; ones where it is unset."""
+        """Return the node's attribute `name`, a number for each spatial axis; ones if unset."""
         return getattr(self.node, name) or (1,) * (self.weights.ndim - 2)
 
     def _picked(self, count: int) -> Array:

@@ -103,7 +103,7 @@ def rounded(node: Node, x: Value) -> Value:
 
 
 def is_quantised(node: Node) -> bool:
-    """Whether a layer multiplies in int8, by scales among its weights."""
+    """Whether a layer multiplies in int8: its weights then include scales (`int8_scale_term`)."""
     return "int8_scale_term" in node.values and bool(node.attr("int8_scale_term"))
 
 

@@ -130,8 +130,8 @@ def bias_add(call: Call) -> Result:
 @importer(_MS + "GroupNorm", _MS + "SkipGroupNorm")
 def group_norm(call: Call) -> Result:
     """Import GroupNorm, with a SiLU if `activation` is set. SkipGroupNorm does the same to s = x +
-    skip + bias (inputs 3 and 4, each optional), its second output. x is [N, *spatial, C], or, with
-    `channels_last` 0, [N, C, *spatial]."""
+    skip + bias (inputs 3 and 4, each optional); s is its second output. x is [N, *spatial, C], or,
+    with `channels_last` 0, [N, C, *spatial]."""
     x, bare = call[0], call.type == "GroupNorm"
     last = bool(call.attr("channels_last", 1))
     if not bare:

@@ -63,9 +63,9 @@ def batch_norm(call: Call) -> Result:
 
 
 def _batch_norm_of_batch(call: Call, eps: float) -> Result:
-    """Import a batch normalisation in training mode: by the statistics of its input, as exporters
-    write it for standardised weights. Outputs: y and, if the node has them, running mean and
-    variance. Raises Unsupported for an unknown rank."""
+    """Import a batch normalisation in training mode: by the statistics of its input. (Models that
+    normalise their weights in each run are exported so.) Outputs: y and, if the node has them,
+    running mean and variance. Raises Unsupported for an unknown rank."""
     x, scale, shift, mean, var = (call[i] for i in range(5))
     if x.rank is None:
         raise Unsupported("it is in training mode, and the rank of its input is not known")

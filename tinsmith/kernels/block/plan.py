@@ -191,9 +191,10 @@ def _with_weights(
 def _traffic(
     target: Target, shape: Shape, out: Geometry, dense: Blocked, most: int, steps: int
 ) -> float:
-    """Estimated seconds lost where new rows of the last convolution's output begin, and by reading
-    its input from L2 if L1 does not keep the rows of a step (at most `most`). `out`: its geometry;
-    `dense`: how its channels are cut; `steps`: those of an image."""
+    """Estimated seconds that the last convolution loses to memory, for the batch. `out`: the last
+    convolution's geometry; `dense`: how its channels are cut. New rows of its output begin in each
+    of the `steps` of an image (RESTART for each channel block; less if the output is smaller than
+    L2). Each panel reads the input from L2 if L1 does not keep the `most` rows of a step."""
     nbytes = 4 * out.out_channels * out.points
     lines = -(-out.out_channels // shape.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tinsmith.codegen.products import VECTORS, Product
 from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.batched import problem
-from tinsmith.kernels.dot.integers import constant_matrix, packed_product
+from tinsmith.kernels.dot.integers import packed_product
+from tinsmith.kernels.dot.integers_plan import constant_matrix
 from tinsmith.kernels.dot.zeros import Side
 from tinsmith.kernels.float_products import float_product
 

@@ -20,11 +20,20 @@ from tinsmith.codegen.products import MATRICES, Product, joined, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot import matrices
-from tinsmith.kernels.dot.batched import Problem, offset, problem
+from tinsmith.kernels.dot.batched import offset, problem
+from tinsmith.kernels.dot.integers_plan import Plan, constant_matrix
 from tinsmith.kernels.dot.matmul import spread_stride
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid
+from tinsmith.kernels.dot.saturating import (
+    LONGER,
+    Places,
+    Rest,
+    added,
+    row_sums,
+    split_matrix,
+)
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
-from tinsmith.kernels.dot.tiles import Tiling, choose, vectors_of
+from tinsmith.kernels.dot.tiles import choose, vectors_of
 from tinsmith.kernels.dot.zeros import (
     Side,
     leaves_zeros,
@@ -36,74 +45,10 @@ from tinsmith.kernels.dot.zeros import (
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
 from tinsmith.kernels.walk import Position, Walk, share, shifted, walk_of
-from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 
 Array = np.ndarray[Any, Any]
 SUMMED = 4  # lanes of the vector in which the sum of a row is computed; all become equal
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a batch of products A @ B is computed, and where its packed operands lie.
-
-    A thread's workspace holds the packed rows of A of one tile, then the buffer of `finish_tile`.
-    Scratch holds the panels of every B, then for each B a table of the zero points and the sums of
-    its columns. Of a constant B both are packed arrays instead.
-
-    left, right  how A and B are packed
-    each         rows of one matrix A: zero points of rows repeat after so many
-    matrices     how many matrices B there are
-    stride       lanes from one packed row of A to the next
-    constant     B is constant, and packed when the model is compiled
-    off_rows     B may have zero points that are not 0: these times the sums of A's rows are taken
-                 off (`taken_off`)
-    off_columns  A may have some: these times the sums of B's columns are taken off
-    """
-
-    problem: Problem
-    row: Product
-    tiling: Tiling
-    cells: Grid
-    left: Side
-    right: Side
-    each: int
-    matrices: int
-    stride: int
-    constant: bool
-    off_rows: bool
-    off_columns: bool
-
-    @property
-    def depth(self) -> int:
-        """Lanes of a packed row of A or column of B."""
-        return self.row.depth(self.problem.k)
-
-    @property
-    def buffer_at(self) -> int:
-        """Lanes of workspace before the buffer of `finish_tile` or `matrices.Registers`."""
-        rows = matrices.height(self.row, self.tiling.rows.size)
-        return -(-rows * self.stride // LINE) * LINE
-
-    @property
-    def panels(self) -> int:
-        """Lanes of all packed panels of one B."""
-        return self.depth * self.tiling.columns.padded
-
-    @property
-    def tables_at(self) -> int:
-        """Lanes of scratch before the tables."""
-        return self.matrices * self.panels
-
-    @property
-    def has_table(self) -> bool:
-        return self.off_rows or self.off_columns
-
-    @property
-    def scratch(self) -> int:
-        """Bytes of scratch."""
-        tables = 2 * self.matrices * self.tiling.columns.padded if self.has_table else 0
-        return 0 if self.constant else 4 * (self.tables_at + tables)
 
 
 @kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8")
@@ -113,10 +58,12 @@ def matmul_integer(site: Site) -> Choice:
     return packed_product(site, product_of(site.target, a.dtype.name, b.dtype.name))
 
 
-def packed_product(site: Site, row: Product, sides: tuple[Side, Side] | None = None) -> Choice:
+def packed_product(
+    site: Site, row: Product, sides: tuple[Side, Side] | None = None, rest: Rest | None = None
+) -> Choice:
     """The choice for a product whose operands A and B are packed for `row` of the table of
     products; B in a phase of its own, unless it is constant. `sides`: how they are packed; None: as
-    those of a MatMulInteger."""
+    those of a MatMulInteger. `rest`: of split weights, which are then constant."""
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
     each = prod(a.dims[-2:-1])
@@ -126,7 +73,8 @@ def packed_product(site: Site, row: Product, sides: tuple[Side, Side] | None = N
     if row.unit == MATRICES:
         tiling = matrices.tiling(p.m, p.n, row.depth(p.k))
     else:
-        tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=row.vectors(target))
+        most = row.vectors(target)
+        tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=most, kept=row.kept)
     stride = spread_stride(row.depth(p.k), tiling.rows.size)
     off_rows = not right.is_zero
     if w is not None:
@@ -137,42 +85,38 @@ def packed_product(site: Site, row: Product, sides: tuple[Side, Side] | None = N
         moved += typical(b.type.nbytes) + 8.0 * typical(b.type.size) / row.group
     busy = 2.0 * items * m * n * k / row.rate
     cost = target.time(busy, moved, tiling.efficiency) + 1e-7
+    cost += 0.0 if rest is None else LONGER * rest.seconds(target)
     cells = grid(target, tiling, row.depth(p.k), cost / items, items)
     plan = Plan(
         p, row, tiling, cells, left, right, each, prod(b.dims[:-2]), stride, w is not None,
         off_rows, not left.is_zero,
     )  # fmt: skip
+    phases: list[Phase] = []
+    room = buffer_bytes(site, tiling.rows.size, tiling.columns.size)
+    room = 4 * plan.buffer_at + (matrices.ROOM if row.unit == MATRICES else room)
+    if rest is not None:
+        sums = row_sums(rest, tiling, cells, left, room)
+        room = sums.room(-(-tiling.columns.count // cells.columns) * tiling.columns.size)
+        plan, phases = replace(plan, sums=sums), [sums.phase()]
     packed: tuple[Packed, ...] = ()
     if w is not None:
         args = (w, zero, row.name, tiling.columns)
-        packed = (Packed("lanes", pack_lanes, args, 4 * plan.panels, fits_of(row)),)
+        lanes = Packed("lanes", pack_lanes, args, 4 * plan.panels, fits_of(row))
+        packed = (lanes,) if rest is None else split_matrix(lanes)
         packed += (Packed("table", pack_table, args),) if plan.has_table else ()
-    phases = []
     if w is None:
         panels = plan.matrices * tiling.columns.count
         phases.append(Phase(panels, lambda em: _pack_panels(em, plan)))
     phases.append(Phase(p.items * cells.count, lambda em: _multiply(em, plan)))
-    room = buffer_bytes(site, tiling.rows.size, tiling.columns.size)
     read = [PLAIN if site.has(i) else None for i in range(len(site.inputs))]
     if w is not None:
         read[1::2] = [None] * len(read[1::2])
     return Choice(
         cost=cost, reads=site.reads(read, PLAIN), writes=(PLAIN,), phases=tuple(phases),
         packed=packed, unseen=tuple(i for i in (2, 3) if site.has(i) and read[i] is not None),
-        workspace=4 * plan.buffer_at + (matrices.ROOM if row.unit == MATRICES else room),
+        workspace=room,
         scratch=plan.scratch, detail=f"{row.name}, {tiling}, batch {p.items}",
     )  # fmt: skip
-
-
-def constant_matrix(site: Site) -> Array | None:
-    """B, if it is a single constant matrix whose zero points are constant, too, or absent;
-    otherwise None."""
-    w = site.input(1).const
-    if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
-        return None
-    if site.has(3) and site.input(3).const is None:
-        return None
-    return w.reshape(w.shape[-2:])
 
 
 # ---- packing
@@ -272,8 +216,9 @@ def _size(cut: Cut) -> int:
 
 
 def _fill_table(em: Emit, plan: Plan, panel: Ptr, table: Ptr, cut: Cut) -> None:
-    """Emit code that writes, for the columns of a packed panel, their zero points to `table`, and
-    their sums, each element less its zero point, `columns.padded` lanes after these."""
+    """Emit code that writes, for each column of a packed panel, its zero point (0 if it has none)
+    to `table`, and its sum over k of (element - zero point) `plan.tiling.columns.padded` lanes
+    after it."""
     ones = Operands(panel, 0, panel, _size(cut), plan.depth, row=plan.row)
     for total, (at, _, _, zero) in zip(_summed(ones, cut), cut, strict=True):
         zero = em.b.zero(total.ty) if zero is None else zero
@@ -311,19 +256,24 @@ def _multiply(em: Emit, plan: Plan) -> None:
         else:
             panels = (lanes + matrix * plan.panels).fixed()
             table = (lanes + plan.tables_at + matrix * (2 * columns.padded)).fixed()
-        rlo, rhi = share(cell % plan.cells.rows, plan.cells.rows, plan.tiling.rows.count)
         clo, chi = share(cell // plan.cells.rows, plan.cells.columns, columns.count)
         tile = partial(_row_panel, here, plan, rows, (panels, table), (clo, chi))
-        each_row_panel(b, plan.tiling.rows, rlo, rhi, tile)
+        parts = plan.tiling.rows.count if plan.sums is None else plan.sums.chunks
+        lo, hi = share(cell % plan.cells.rows, plan.cells.rows, parts)
+        if plan.sums is None:
+            each_row_panel(b, plan.tiling.rows, lo, hi, tile)
+        else:
+            each = columns.size // plan.sums.rest.block
+            plan.sums.each_row_panel(em, (lo, hi), (clo * each, chi * each), tile)
 
 
 def _row_panel(
     em: Emit, plan: Plan, rows: Ptr, right: tuple[Ptr, Ptr], panels: tuple[Position, Position],
-    row: Position, height: int,
+    row: Position, height: int, rest: Places | None = None,
 ) -> None:  # fmt: skip
     """Emit the products of `height` rows of A by some panels of B. The rows, from number `row` on
     of the matrix at `rows`, are packed first. `right`: pointers to the first panel of B and to its
-    table; `panels`: (first, last + 1) of the panels."""
+    table; `panels`: (first, last + 1) of the panels; `rest`: of split weights."""
     b, p, columns = em.b, plan.problem, plan.tiling.columns
     a = _pack_rows(em, plan, rows, row, height)
     base = Operands(a, plan.stride, a, 0, plan.depth, row=plan.row)
@@ -342,6 +292,8 @@ def _row_panel(
         at = replace(base, b=(right[0] + column * plan.depth).fixed(), b_row=sum(widths))
         sums = product(b, at, height, widths, plan.tiling.accumulators)
         table = right[1] + column
+        if rest is not None:
+            sums = added(sums, rest(row, column, len(widths)))
         sums = taken_off(sums, totals, lefts, table, columns.padded)
         finish_tile(em, sums, row, column, valid, _buffer(em, plan), p.row_dims)
 

@@ -279,8 +279,8 @@ def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int)
 
 def floats(blocks: Blocks, rows: int) -> FewRows:
     """The arithmetic in float32, for `rows` rows of A, as `FewRows`. Rows of A are prepared
-    (`_divided`) if words hold several weights, or if `blocks.shifted`: then the sum of a block's
-    elements is its one fact. Else they are read from the input."""
+    (`_divided`) if words hold several weights or if `blocks.shifted`, else read from the input.
+    With `blocks.shifted`, each block has one fact, the sum of its elements; else it has none."""
     copied = blocks.shifted or blocks.code.group > 1
     stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
     prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)

@@ -161,8 +161,8 @@ class Shape:
 
         Right factors come from memory once, which arithmetic hides in part. Every further group of
         row panels reads them again, from L2, L3 or memory. Left factors that L2 evicts are read
-        again for each panel of columns. Threads that share columns read rows that others have
-        written.
+        again for each panel of columns. Threads with different columns (`groups`) read the same
+        rows of the left operand, all but one of them rows that another core has written.
         """
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))

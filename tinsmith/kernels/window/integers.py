@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, product_of
+from tinsmith.codegen.products import MATRICES, Product, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
+from tinsmith.kernels.dot.saturating import added, is_sparse, pack_rest, saturating_row
 from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, buffer_bytes, epilogue_flops
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
@@ -40,14 +41,11 @@ from tinsmith.kernels.window.integers_plan import (
     pack_weights,
 )
 from tinsmith.kernels.window.integers_saturating import (
-    added,
-    is_sparse,
     pack_fitting,
-    pack_rest,
-    rest_room,
-    rest_time,
-    rest_vectors,
-    sum_rest,
+    parts_of,
+    room_of,
+    sum_windows_by_rest,
+    sums_at,
 )
 from tinsmith.kernels.window.integers_windows import Stretches, contract, source_of, sum_windows
 from tinsmith.kernels.window.tiles import Sink, bands
@@ -68,9 +66,8 @@ def conv_integer(site: Site) -> Choice:
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
 def conv_integer_saturating(site: Site) -> Choice:
     """Direct convolution by sums of two products in 16 bits, of weights split to fit; exact."""
-    row, geo, target = PRODUCTS["pmaddubsw"], conv_geometry(site), site.target
-    if not row.needs(target) or target.byte_products:
-        raise Skip("the machine has no such products, or better ones")
+    target = site.target
+    row, geo = saturating_row(target), conv_geometry(site)
     if any(isinstance(n, Size) for n in (geo.batch, *geo.out)):
         raise Skip("it needs numbers for sizes")
     if site.attr("group") > 1:
@@ -107,7 +104,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         moved += 8.0 * typical(plan.images * plan.image)
     cost = target.time(work / row.rate, moved, plan.tiling.efficiency) + 1e-6
     if plan.split:
-        cost += rest_time(target, plan)
+        cost += plan.images * plan.rest.seconds(target)
     packed: list[Packed] = []
     if plan.constant:
         args = (w.const, site.input(3).const if site.has(3) else None, row.name, cut)
@@ -128,6 +125,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         read[2] = read[2] if plan.off_columns or not plan.direct else None
     size = plan.tiling.columns.size or sum(plan.tiling.columns.tail)
     room = buffer_bytes(site, plan.tiling.rows.size, size)
+    room = max(room, room_of(plan)) if plan.split else room
     return Choice(
         cost=cost,
         reads=site.reads(read[: len(site.inputs)], layout),
@@ -135,7 +133,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         phases=_phases(plan),
         packed=tuple(packed),
         unseen=(2,) if site.has(2) and read[2] is None else (),
-        workspace=matrices.ROOM if row.unit == MATRICES else max(room, rest_room(plan)),
+        workspace=matrices.ROOM if row.unit == MATRICES else room,
         scratch=plan.scratch,
         by_channels=typical(geo.batch) == 1 and not plan.near,
         detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
@@ -231,7 +229,7 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
     if plan.off_rows:
         found.append(Phase(plan.images * plan.runs, lambda em: sum_windows(em, plan)))
     if plan.split:
-        found.append(generic(plan.images * rest_vectors(plan)[0], sum_rest))
+        found.append(generic(plan.images * parts_of(plan)[0], sum_windows_by_rest))
     tiles = plan.images * plan.tiling.columns.count * plan.parts
     sweep = plan.parts if plan.near else 0
     found.append(Phase(tiles, lambda em: _multiply(em, plan), sweep=sweep))
@@ -265,7 +263,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
     """The addresses of a group's panel of weights that begins with `column`, and of that column in
-    the group's table (`pack_tables`), if there is one."""
+    the group's table (`pack_tables`). Without a table, nobody may read at the second address."""
     columns, depth = plan.cut.columns, plan.geo.taps * plan.cut.lanes
     if plan.constant:
         weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
@@ -306,7 +304,9 @@ class _Panel:
         ways = Stretches(em, plan, a, self.weights, sum(self.widths))
         sums = contract(ways, height, self.widths, start=start, ahead=ahead)
         if plan.split:
-            sums = added(em, plan, sums, (self.image, run * plan.pixels + pixel, self.column))
+            c, place = self.column // plan.block, run * plan.pixels + pixel
+            at = [sums_at(em, plan, self.image, c + j, place) for j in range(len(self.widths))]
+            sums = added(sums, at)
         sums = self._taken_off(sums, range(height), run, pixel)
         self._finish(sums, run, pixel)
 

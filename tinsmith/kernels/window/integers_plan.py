@@ -26,6 +26,7 @@ import numpy as np
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, packed_lanes
 from tinsmith.kernels.dot.matmul import pack_columns
+from tinsmith.kernels.dot.saturating import Rest
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side, corrections, elements
 from tinsmith.kernels.layout import LINE
@@ -92,7 +93,7 @@ class Plan:
     direct: bool = False  # whether the input is read in place
     flat: bool = False  # whether all pixels of an image are one run
     zero: int = 0  # if not 0: the input's zero point, for which `pack_start` corrects sums
-    split: bool = False  # whether weights are split (`window/integers_saturating.py`)
+    split: bool = False  # whether weights are split (`dot/saturating.py`)
 
     @property
     def starts(self) -> bool:
@@ -178,6 +179,12 @@ class Plan:
         return -(-(self.sums_at + sums) // LINE) * LINE
 
     @property
+    def rest(self) -> Rest:
+        """Of `split` weights: the products by their rest, of each image."""
+        depth = self.geo.taps * self.cut.inputs
+        return Rest(self.runs * self.pixels, self.cut.columns, depth, self.block)
+
+    @property
     def rest_at(self) -> int:
         """Of `split` weights: where the sums of products by the rest lie."""
         return self.weights_at
@@ -195,7 +202,7 @@ class Plan:
         """Bytes of scratch that the plan needs."""
         if self.constant:
             rest = self.images * self.runs * self.pixels * self.cut.columns * self.split
-            return 4 * (self.weights_at + rest)
+            return 4 * (self.rest_at + rest)
         return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
 
     @property

@@ -9,16 +9,12 @@ from math import prod
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Emit
-from tinsmith.kernels.dot.skeleton import UNROLL, Ahead, Operands, Tile, product
+from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, product
 from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.geometry import Triple, image_of
 from tinsmith.kernels.window.integers_plan import Plan
 from tinsmith.records import dataclass
 
-SHORT = 2
-"""Lanes of k of one iteration by rows whose step takes several instructions. Networks have 9 to 27
-percent less text for LLVM than with UNROLL, at 0.97 to 1.02 of the time (AVX2 on Zen 3, least
-times of eight turns)."""
 SUMMED = 4  # lanes in which a sum of a window is computed, each the same
 
 
@@ -79,10 +75,9 @@ def contract(
     each pixel begin, None for 0; `ahead`: what to prefetch."""
     b, row = ways.first.a.b, ways.first.row
     at = replace(ways.first, row=row.fold if ones else row, ones=ones, ahead=ahead)
-    steps = SHORT if at.row.rate < at.row.group else UNROLL
     if ways.count == 1:
         add = None if start is None else [start] * height
-        return product(b, at, height, widths, add=add, steps=steps)
+        return product(b, at, height, widths, add=add)
     n = len(widths)
 
     def tile(values: list[Val]) -> Tile:
@@ -91,7 +86,7 @@ def contract(
     carry = (start or [b.zero(row.sums.x(w)) for w in widths]) * height
     with b.loop(0, ways.count, carry=carry) as loop:
         here = at.at(ways.places(loop.index))
-        sums = product(b, here, height, widths, add=tile(loop.vars), steps=steps)
+        sums = product(b, here, height, widths, add=tile(loop.vars))
         loop.next([v for line in sums for v in line])
     return tile(loop.out)
 

@@ -272,7 +272,7 @@ def _lines(
 
 
 def _sees(geo: Geometry, axis: int) -> bool:
-    """Whether every window has a tap inside the input, along one axis."""
+    """Whether every window is known to have a tap inside the input, along one axis."""
     if isinstance(geo.size[axis], Size):  # (ceiling adds no window of nothing but padding)
         most = max(geo.before[axis], geo.after[axis] - geo.stride[axis] + 1)
         return geo.dilation[axis] == 1 and most < geo.kernel[axis]

@@ -127,8 +127,8 @@ def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], N
 
 
 def _following(plan: WinogradPlan, vectors: int, i: Val) -> Fetch:
-    """What each loop body of register tile i of a unit prefetches: its share of the next unit's
-    weights. `vectors`: those of the unit's panel."""
+    """What each loop body of register tile i of a unit prefetches: of the weights that this loop
+    body will read in the next unit, the share of tile i. `vectors`: those of the unit's panel."""
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)

@@ -24,8 +24,8 @@ ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}
 
 
 def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the padding and the attributes `names` of a node's windows as ncnn's parameters, for
-    the axes `letters`: "stride" on the axis "w" is "stride_w"."""
+    """Return the padding and the attributes `names` of a node's windows as ncnn's parameters, such
+    as "stride_w". `letters`: ncnn's names of the node's spatial axes, in order, as ("h", "w")."""
     n, a = len(letters), node.attrs
     given = {f"{k}_{c}": v for k in names for c, v in zip(letters, a[k] or (1,) * n, strict=True)}
     pad = a["pad"] or (0,) * 2 * n
@@ -232,9 +232,10 @@ def reduce(w: Writer, node: Node) -> None:
 
 @writes("GlobalPool")
 def global_pool(w: Writer, node: Node) -> None:
-    """Write a pooling of whole planes. ncnn's result is a vector: if only a Reshape to a vector
-    reads it, that needs no layer; else a Reshape to an image is added, unless all readers take
-    vectors."""
+    """Write a pooling of whole planes. Its result is an image of one pixel, in ncnn a vector. If
+    only a Reshape or Flatten to [N, C] reads it, that needs no layer; else a Reshape to an image is
+    added, unless all readers take vectors: reshapes, and arithmetic with images of as many channels
+    (`fewer.vector_for_all`)."""
     kind, n = node.attrs["kind"], len(w.dims(node.output)) - 1
     need(kind in ("mean", "max") and n in AXES, f"it is of the kind {kind}")
     given = {"global_pooling": 1, "pooling_type": int(kind == "mean")}

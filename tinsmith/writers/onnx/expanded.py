@@ -60,8 +60,8 @@ def rotary_embedding(r: Row) -> None:
 
 @row("ChannelShuffle")
 def channel_shuffle(r: Row) -> None:
-    """Write a ChannelShuffle as Reshape to [N, groups, C/groups, ...], Transpose of the two axes of
-    channels, Reshape."""
+    """Write a ChannelShuffle as Reshape to [N, groups, C/groups, pixels], Transpose of axes 1, 2,
+    and Reshape to the Shape of the input. Raises Inexpressible if C is not known."""
     channels = r.size(0, 1, "the number of channels")
     apart = r.put("Reshape", r[0], r.ints(0, r.groups, channels // r.groups, -1))
     turned = r.put("Transpose", apart, perm=(0, 2, 1, 3))
