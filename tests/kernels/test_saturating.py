@@ -48,17 +48,34 @@ def matrix(k, n):
     return np.ascontiguousarray(weights(n, k).T)
 
 
-def test_every_pair_is_split_into_what_fits_and_a_rest():
-    w = np.array(list(itertools.product(range(-128, 128), repeat=2)), np.int8).reshape(256, -1, 1)
-    whole, at, rest = saturating.split_weights(w)
-    fitting = whole.reshape(-1).astype(int)
-    fitting[at] -= rest
-    pairs = fitting.reshape(-1, 2)
-    assert ((255 * np.maximum(pairs, 0).sum(axis=1)) <= 32767).all()
-    assert ((255 * np.minimum(pairs, 0).sum(axis=1)) >= -32768).all()
-    assert (np.abs(fitting) <= np.abs(whole.reshape(-1).astype(int))).all()
-    fits = np.abs(whole.reshape(-1, 2).astype(int).sum(axis=1)) <= 128
-    assert len(at) == (~fits).sum() and np.array_equal(np.unique(at // 2), np.flatnonzero(~fits))
+ALL_PAIRS = np.array(list(itertools.product(range(-128, 128), repeat=2)), np.int8)
+
+
+@pytest.mark.parametrize("w", [
+    ALL_PAIRS.reshape(256, -1, 1), ALL_PAIRS.reshape(128, 256, 2, 2, order="F"),
+    np.ascontiguousarray(ALL_PAIRS.reshape(64, -1).T).T,
+])  # fmt: skip
+def test_every_pair_is_split_into_what_fits_and_a_rest(w):
+    (output, channel, tap), rest = saturating.split_weights(w)
+    fitting = saturating.fitting(w)
+    whole, fitting = (v.reshape(*w.shape[:2], -1).astype(int) for v in (w, fitting))
+    back = fitting.copy()
+    np.add.at(back, (output, channel, tap), rest)
+    assert (back == whole).all() and (np.abs(fitting) <= np.abs(whole)).all()
+    pairs = np.stack([fitting[:, 0::2], fitting[:, 1::2]])
+    assert (255 * np.maximum(pairs, 0).sum(axis=0)).max() <= 32767
+    assert (255 * np.minimum(pairs, 0).sum(axis=0)).min() >= -32768
+    over = np.abs(whole[:, 0::2] + whole[:, 1::2]) > 128
+    places = np.zeros(over.shape, int)
+    np.add.at(places, (output, channel // 2, tap), 1)
+    assert (places == over).all()
+    packed = saturating.pack_rest(w, len(w) + 8)
+    starts, entries = packed[: len(w) + 9], packed[len(w) + 9 :].reshape(-1, 2)
+    assert starts[0] == 0 and (starts[len(w) :] == len(entries)).all()
+    by_k = np.zeros((len(w), w[0].size), int)
+    for i, (lo, hi) in enumerate(itertools.pairwise(starts[: len(w) + 1])):
+        by_k[i, entries[lo:hi, 0]] = entries[lo:hi, 1]
+    assert (by_k.reshape(len(w), -1, w.shape[1]).swapaxes(1, 2) == whole - fitting).all()
 
 
 @pytest.mark.parametrize("target", MACHINES)

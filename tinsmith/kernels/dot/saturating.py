@@ -63,39 +63,51 @@ def saturating_row(target: Target) -> Product:
 # ---- weights
 
 
-def split_weights(w: Array) -> tuple[Array, Array, Array]:
-    """(whole, at, rest) for weights w [outputs, inputs, *taps] of int8: `whole` is w as [outputs,
-    taps, inputs], `at` are the places in it, flat and in order, of the weights that have a rest,
-    and `rest` is what each of these, the larger weight of its pair, is above what fits."""
-    whole = np.ascontiguousarray(w.reshape(*w.shape[:2], -1).swapaxes(1, 2))
-    pairs = whole.reshape(-1, 2)
-    both = pairs[:, 0].astype(np.int16) + pairs[:, 1]
-    at = np.flatnonzero(np.abs(both) > MOST)  # of different signs they always fit
-    larger = np.abs(pairs[at].astype(np.int16)).argmax(axis=1)
-    return whole, 2 * at + larger, both[at] - np.sign(both[at]) * MOST
+def _pairs(w: Array) -> tuple[Array, Array, Array, Array]:
+    """(first, second, sum, fits) of the pairs of weights w [outputs, inputs, *taps] of int8, each
+    [outputs, pair of inputs, tap]: both weights, their sum, and whether it fits."""
+    flat = w.reshape(*w.shape[:2], -1)
+    first, second = flat[:, 0::2], flat[:, 1::2]
+    both = np.add(first, second, dtype=np.int16)
+    return first, second, both, np.abs(both) <= MOST  # of different signs they always fit
 
 
 def is_sparse(w: Array) -> bool:
     """Whether few enough weights have a rest (`Packed.fits`, which is asked about the array of zero
     points, too, which has one axis and always fits)."""
-    return w.ndim < 2 or len(split_weights(w)[1]) <= DENSE * w.size
+    return w.ndim < 2 or np.count_nonzero(~_pairs(w)[-1]) <= DENSE * w.size
+
+
+def split_weights(w: Array) -> tuple[tuple[Array, Array, Array], Array]:
+    """(at, rest) for weights w [outputs, inputs, *taps] of int8: `at` are the places (output,
+    input, tap) of the weights that have a rest, in the order of memory; `rest` is what each of
+    these, the larger weight of its pair, is above what fits."""
+    first, second, both, fits = _pairs(w)
+    axes = sorted(range(3), key=lambda axis: -fits.strides[axis])
+    in_memory = fits.transpose(axes)  # numpy looks through an array in its own order much faster
+    found = np.unravel_index(np.flatnonzero(~in_memory.reshape(-1)), in_memory.shape)
+    at = output, pair, tap = tuple([found[axes.index(i)] for i in range(3)])
+    larger = np.abs(second[at].astype(np.int16)) > np.abs(first[at].astype(np.int16))
+    return (output, 2 * pair + larger, tap), both[at] - np.sign(both[at]) * MOST
 
 
 def fitting(w: Array) -> Array:
     """The fitting weights of w, in its order."""
-    whole, at, rest = split_weights(w)
-    found = whole.copy()
-    found.reshape(-1)[at] -= rest.astype(np.int8)
-    return found.swapaxes(1, 2).reshape(w.shape)
+    at, rest = split_weights(w)
+    found = w.reshape(*w.shape[:2], -1).copy(order="K")
+    found[at] -= rest.astype(np.int8)
+    return found.reshape(w.shape)
 
 
 def pack_rest(w: Array, columns: int) -> Array:
     """The entries of the rest of w, as int32: for each of `columns` columns, padding included, the
     number of its first entry, and last the number of all; then k and e of each entry."""
-    _, at, rest = split_weights(w)
-    output, k = np.divmod(at, w[0].size)
-    first = np.searchsorted(output, np.arange(columns + 1))
-    return np.concatenate([first, np.stack([k, rest], axis=1).reshape(-1)]).astype(np.int32)
+    (output, channel, tap), rest = split_weights(w)
+    output = output.astype(np.min_scalar_type(columns))  # two bytes are sorted much faster
+    order = np.argsort(output, kind="stable")
+    first = np.searchsorted(output[order], np.arange(columns + 1))
+    entries = np.stack([tap * w.shape[1] + channel, rest], axis=1)[order]
+    return np.concatenate([first, entries.reshape(-1)]).astype(np.int32)
 
 
 def pack_fitting_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
