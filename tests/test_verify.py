@@ -24,6 +24,7 @@ from tests.wrong import misplaced, spoiled
 from tinsmith.cli import main
 from tinsmith.compiler.compare import compare
 from tinsmith.errors import (
+    EngineFailed,
     InputNameError,
     InputTypeError,
     MissingFile,
@@ -219,7 +220,7 @@ def engine(monkeypatch):
             return self.run_it.run(names, given)
 
     module = types.ModuleType("onnxruntime")
-    module.InferenceSession = InferenceSession
+    module.InferenceSession, module.__version__ = InferenceSession, "1.0"
     module.SessionOptions = lambda: types.SimpleNamespace(
         add_session_config_entry=lambda name, value: None
     )
@@ -251,6 +252,16 @@ def test_a_kernel_that_is_wrong_is_named_with_another_engine_too(engine, file, w
         file, X, against="onnxruntime", kernels={"third": "matmul_wrong"}, cache=False
     )
     assert found.culprit.kind == "kernel" and "third" in found.culprit.origin
+
+
+@pytest.mark.parametrize(("method", "what"), [("__init__", "open"), ("run", "run")])
+def test_an_engine_that_fails_is_named(engine, file, monkeypatch, method, what):
+    def fail(*args, **options):
+        raise RuntimeError("no implementation for Tanh")
+
+    monkeypatch.setattr(sys.modules["onnxruntime"].InferenceSession, method, fail)
+    with pytest.raises(EngineFailed, match=f"cannot {what} the model: no implementation for Tanh"):
+        ts.verify(file, X, against="onnxruntime")
 
 
 def test_the_engine_is_missing(file, monkeypatch):

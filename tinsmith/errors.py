@@ -192,6 +192,11 @@ class BackendFailed(TinsmithError):
     """A backend failed on its part of a graph, or gave results of other types than planned."""
 
 
+class EngineFailed(TinsmithError):
+    """Another engine, whose results `verify` was asked to compare with, does not open or run the
+    model."""
+
+
 class Cancelled(TinsmithError):
     """Work on another thread was dropped or stopped, as when the process ends or forks."""
 

@@ -4,14 +4,15 @@ node that it computes otherwise."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tinsmith.compiler.bisect import MODEL, Culprit
 from tinsmith.compiler.compare import Array
 from tinsmith.compiler.quanta import rounded, unlike
-from tinsmith.errors import MissingPackage, ModelFileError
+from tinsmith.errors import EngineFailed, MissingPackage, ModelFileError
 from tinsmith.graph import Graph
 
 EXACT_SUMS = " with exact sums of bytes, as on machines with VNNI"
@@ -21,8 +22,7 @@ EXACT_SUMS = " with exact sums of bytes, as on machines with VNNI"
 def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
     """Open an ONNX model (path, bytes, ModelProto) in ONNX Runtime, with the values `extra` as
     additional outputs; with `exact_sums` so that sums of bytes do not saturate. Raises
-    MissingPackage, and ModelFileError if there is no such file; what ONNX Runtime raises for a
-    model that it cannot open is passed on."""
+    MissingPackage, ModelFileError if there is no such file, and EngineFailed."""
     try:
         import onnxruntime as ort  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -50,7 +50,22 @@ def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
             options.add_session_config_entry("session.x64quantprecision", "1")
         else:  # of floats between DequantizeLinear and QuantizeLinear
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    with _named("open"):
+        return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Let errors of ONNX Runtime be EngineFailed, which says `what` ("open", "run") it cannot."""
+    try:
+        yield
+    except Exception as error:  # its classes share no other base
+        import onnxruntime as ort  # pyright: ignore[reportMissingImports]
+
+        raise EngineFailed(
+            f"ONNX Runtime {ort.__version__} cannot {what} the model: {str(error).strip()}; compare "
+            "with our references instead, which is the default"
+        ) from error
 
 
 def _proto(source: Any, **options: Any) -> Any:
@@ -69,10 +84,11 @@ def computed(
 ) -> dict[str, Array]:  # fmt: skip
     """Return name -> array of the values `names` as ONNX Runtime computes them from `arrays` (by
     name; those that are no inputs are left out). `extra`: those of `names` that are no outputs of
-    the file. `model` and `exact_sums` are as in `_session`."""
+    the file. `model` and `exact_sums` are as in `_session`. Raises what that does."""
     session = _session(model, extra, exact_sums)
     wanted = {i.name for i in session.get_inputs()}
-    results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
+    with _named("run"):
+        results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
     return dict(zip(names, results, strict=True))
 
 
