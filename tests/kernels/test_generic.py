@@ -101,7 +101,7 @@ def test_convolutions_of_bytes_share_what_packs(kernel, monkeypatch):
     assert 0 < len(made) <= phases * len(LAYERS)
 
 
-def test_products_by_split_weights_share_what_turns_rows(monkeypatch):
+def test_products_by_split_weights_share_what_transposes_rows(monkeypatch):
     memo.forget()
     made = []
     monkeypatch.setattr(memo, "build_generic", lambda *a: made.append(1) or build_generic(*a))

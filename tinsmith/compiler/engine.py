@@ -63,8 +63,8 @@ def _named(what: str) -> Iterator[None]:
         import onnxruntime as ort  # pyright: ignore[reportMissingImports]
 
         raise EngineFailed(
-            f"ONNX Runtime {ort.__version__} cannot {what} the model: {str(error).strip()}; compare "
-            "with our references instead, which is the default"
+            f"ONNX Runtime {ort.__version__} cannot {what} the model: {str(error).strip()}; "
+            "compare with our references instead, which is the default"
         ) from error
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import MATRICES, Product, joined, product_of
 from tinsmith.codegen.types import I32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.batched import offset, problem
 from tinsmith.kernels.dot.integers_plan import Plan, constant_matrix
@@ -29,7 +29,9 @@ from tinsmith.kernels.dot.saturating import (
     Places,
     Rest,
     added,
+    is_sparse_matrix,
     row_sums,
+    saturating_row,
     split_matrix,
 )
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
@@ -43,7 +45,7 @@ from tinsmith.kernels.dot.zeros import (
     taken_off,
 )
 from tinsmith.kernels.float_products import fits_of
-from tinsmith.kernels.layout import LINE, lanes_of
+from tinsmith.kernels.layout import LINE, block_of, lanes_of
 from tinsmith.kernels.walk import Position, Walk, share, shifted, walk_of
 from tinsmith.sizes import Size, typical
 
@@ -56,6 +58,24 @@ def matmul_integer(site: Site) -> Choice:
     """Register-tiled products of bytes, exact in int32, with zero points of rows and columns."""
     a, b = site.input(0), site.input(1)
     return packed_product(site, product_of(site.target, a.dtype.name, b.dtype.name))
+
+
+@kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8")
+def matmul_integer_saturating(site: Site) -> Choice:
+    """Register-tiled sums of two products in 16 bits, of constant weights split to fit; exact."""
+    row, block = saturating_row(site.target), block_of(site.target)
+    w, p = constant_matrix(site), problem(site)
+    if w is None:
+        raise Skip("the weights are not a constant matrix")
+    if any(isinstance(n, Size) for n in (p.m, p.k, p.n)):
+        raise Skip("it needs numbers for sizes")
+    if p.k % block or p.n % block or p.m < block:
+        raise Skip("rows or columns are no whole blocks, or there are less rows than lanes")
+    if leaves_zeros(w, site.input(3).const if site.has(3) else None, row):
+        raise Skip("zero points of weights are not 0")
+    if not is_sparse_matrix(w):
+        raise Skip("too many weights do not fit")
+    return packed_product(site, row, rest=Rest(p.m, p.n, p.k, block))
 
 
 def packed_product(

@@ -156,7 +156,7 @@ class Rest:
         """Vectors of rows."""
         return -(-self.rows // self.block)
 
-    def turned(self, vectors: Number) -> Number:
+    def transposed(self, vectors: Number) -> Number:
         """Bytes of so many vectors of rows."""
         return vectors * self.block * self.depth
 
@@ -176,8 +176,8 @@ def sum_rest(
 ) -> None:  # fmt: skip
     """Emit the sums of products by the rest, of `count` vectors of rows by the `blocks` (first,
     last + 1) of columns. What `pack_rest` made is the second packed array. The sums of block c by
-    vector i go to `place(c, i)`, as [row][column]. `room`: pointers to the rows, which were
-    `turned`, and to `Rest.block_sums` of memory."""
+    vector i go to `place(c, i)`, as [row][column]. `room`: pointers to the rows, which
+    `transpose_rows` wrote, and to `Rest.block_sums` of memory."""
     b, block, sums = em.b, rest.block, room[1].cast(I32)
     with b.loop(*blocks) as c:
         _sum_columns(em, rest, (room[0], sums), c, count)
@@ -188,7 +188,9 @@ def sum_rest(
                 (to + j * block).store(line)
 
 
-def turn(rows: Sequence[Ptr], to: Ptr, away: Position, count: int, shift: bool = False) -> None:
+def transpose_rows(
+    rows: Sequence[Ptr], to: Ptr, away: Position, count: int, shift: bool = False
+) -> None:
     """Emit code that reads a block of bytes, from `away` on, of each row of a vector of `rows`, and
     writes it to `to` as [k][row] of unsigned bytes, with `count` vectors from one k to the next;
     with `shift` as x XOR 0x80."""
@@ -237,9 +239,9 @@ this row and column and has `count` vectors."""
 
 @dataclass(frozen=True)
 class RowSums:
-    """How a product sums those of the rest. Its panels of rows are cut into chunks. A phase turns
-    the rows, into scratch. Before a thread multiplies a chunk, it sums its rest: the sums lie in
-    its workspace, as [block of columns][row][column].
+    """How a product sums those of the rest. Its panels of rows are cut into chunks. A phase
+    transposes the rows, into scratch. Before a thread multiplies a chunk, it sums its rest: the
+    sums lie in its workspace, as [block of columns][row][column].
 
     panels  of rows in a chunk
     at      bytes of workspace before the sums
@@ -262,8 +264,8 @@ class RowSums:
 
     @property
     def scratch(self) -> Number:
-        """Bytes of scratch, for the turned rows."""
-        return self.chunks * self.rest.turned(self.count)
+        """Bytes of scratch, for the transposed rows."""
+        return self.chunks * self.rest.transposed(self.count)
 
     def room(self, columns: int) -> int:
         """Bytes of workspace for so many columns."""
@@ -275,7 +277,7 @@ class RowSums:
         return (int(self.count) + 1) * self.rest.block
 
     def phase(self) -> Phase:
-        """The phase that turns the rows."""
+        """The phase that transposes the rows."""
         own, rows = self.rest, self.rows
 
         def emit(em: Emit, *numbers: Number) -> None:
@@ -283,23 +285,23 @@ class RowSums:
             rest = replace(own, rows=total, depth=depth)
             here = replace(self, rest=rest, rows=Rows(total, size, many, fewer), panels=panels)
             with em.b.loop(em.begin, em.end) as chunk:
-                here.turn(em, chunk)
+                here.transpose(em, chunk)
 
         numbers = rows.total, rows.size, rows.many, rows.fewer, self.panels, own.depth
         return Phase(self.chunks, emit, generic=numbers)
 
-    def turn(self, em: Emit, chunk: Val) -> None:
-        """Emit code that turns the rows of a chunk, from input 0 to scratch."""
+    def transpose(self, em: Emit, chunk: Val) -> None:
+        """Emit code that transposes the rows of a chunk, from input 0 to scratch."""
         b, rest, block, count = em.b, self.rest, self.rest.block, int(self.count)
         source, first = em.input(0).pointer.cast(U8), self._first(b, chunk)
-        turned = em.scratch.cast(U8) + chunk * rest.turned(count)
+        transposed = em.scratch.cast(U8) + chunk * rest.transposed(count)
         with b.loop(0, count) as i:
             row = source + self._row(b, first, i) * rest.depth
             rows = [(row + j * rest.depth).fixed() for j in range(block)]
-            to = (turned + i * block).fixed()
+            to = (transposed + i * block).fixed()
             with b.loop(0, rest.depth // block) as k:
                 step, away = to + k * (block * count * block), k * block
-                turn(rows, step, away, count, bool(self.left.shift))
+                transpose_rows(rows, step, away, count, bool(self.left.shift))
 
     def _first(self, b: Builder, chunk: Position) -> Position:
         """The first row of a chunk."""
@@ -329,9 +331,9 @@ class RowSums:
             def places(row: Position, column: Position, vectors: int) -> list[Ptr]:
                 return [place(column // block + j, row) for j in range(vectors)]
 
-            turned = (em.scratch.cast(U8) + chunk * rest.turned(count)).fixed()
+            transposed = (em.scratch.cast(U8) + chunk * rest.transposed(count)).fixed()
             last = b.minimum(hi, rest.columns // block)
-            sum_rest(em, rest, count, (turned, sums), (lo, last),
+            sum_rest(em, rest, count, (transposed, sums), (lo, last),
                      lambda c, i: place(c, self._row(b, first, i)))  # fmt: skip
             panels = chunk * self.panels, b.minimum((chunk + 1) * self.panels, self.rows.count)
             each_row_panel(b, self.rows, *panels, lambda row, height: body(row, height, places))

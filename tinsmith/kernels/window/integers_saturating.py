@@ -11,7 +11,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import U8
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Emit
-from tinsmith.kernels.dot.saturating import VECTORS, fitting, sum_rest, turn
+from tinsmith.kernels.dot.saturating import VECTORS, fitting, sum_rest, transpose_rows
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.integers_plan import Cut, Plan, pack_weights
@@ -39,7 +39,7 @@ def parts_of(plan: Plan) -> tuple[Number, Number]:
 def room_of(plan: Plan) -> Number:
     """Bytes of workspace that `sum_windows_by_rest` needs."""
     vectors = parts_of(plan)[1]
-    return plan.rest.turned(vectors) + plan.rest.block_sums(vectors)
+    return plan.rest.transposed(vectors) + plan.rest.block_sums(vectors)
 
 
 def sums_at(em: Emit, plan: Plan, image: Position, c: Position, pixel: Position) -> Ptr:
@@ -64,7 +64,7 @@ def sum_windows_by_rest(em: Emit, plan: Plan) -> None:
         def pixel(i: Val) -> Position:
             return b.minimum(first + i * block, rest.rows - block)
 
-        turned = em.workspace.cast(U8)
+        transposed = em.workspace.cast(U8)
         with b.loop(0, count) as i:
             pixels = [pixel(i) + j for j in range(block)]
             apart = plan.runs > 1
@@ -73,11 +73,11 @@ def sum_windows_by_rest(em: Emit, plan: Plan) -> None:
             with b.loop(0, rest.depth // depth) as tap:
                 away = Stretches(em, plan, source.first, source.first, 1).away(tap) * 4
                 with b.loop(0, depth // block) as k:
-                    to = turned + i * block + (tap * depth + k * block) * (count * block)
-                    turn(windows, to, away + k * block, count)
+                    to = transposed + i * block + (tap * depth + k * block) * (count * block)
+                    transpose_rows(windows, to, away + k * block, count)
 
         def place(c: Val, i: Val) -> Ptr:
             return sums_at(em, plan, image, c, pixel(i))
 
-        room = turned, turned + rest.turned(count)
+        room = transposed, transposed + rest.transposed(count)
         sum_rest(em, rest, count, room, (0, rest.columns // block), place)
