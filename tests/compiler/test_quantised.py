@@ -158,6 +158,14 @@ def test_explain_says_why_a_transposed_convolution_is_of_floats(attrs, channels,
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
+def test_depthwise_convolutions_of_one_tap_do_not_keep_others_in_floats(target):
+    net = Net(1, 64, 12, 12, zero=3)
+    v = net.conv(net.x, 64, 3, 3, group=64, pad=(1, 1, 1, 1), scale=0.05)
+    done = net.check(net.conv(v, 64, 1, 1, group=64, scale=0.05), target, chained=True)
+    assert floats_of(done) == []
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
 def test_joined_bytes_are_quantised_where_they_are_computed(target):
     net, v = chain(64, 64)
     parts = [net.conv(v, 32, 1, 1, scale=s) for s in (0.2, 0.2531)]

@@ -6,6 +6,8 @@ import pytest
 
 from tests.passes.build import Builder, check, ops_of
 from tinsmith.ops import OPS
+from tinsmith.passes.channels_last import rules
+from tinsmith.rewrite import rewrite
 
 O = OPS  # noqa: E741
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -77,3 +79,13 @@ def test_transposes_that_are_not_inverse_stay():
     graph = b.out(O["Transpose"](x, perm=FIRST))
     report = check(graph, "machine")
     assert report.changes["sink-transposes"] == 0
+
+
+def test_a_product_that_loses_a_reader_is_tried_again():
+    b = Builder()
+    y = O["MatMul"](b.x(2, 4, 4), b.w(4, 4))
+    back = {"perm": (0, 2, 1)}
+    total = O["Add"](O["Relu"](b.x(2, 4, 4, name="z")), O["Transpose"](y, **back))
+    graph = b.out(total, O["Transpose"](O["Transpose"](y, **back), **back))
+    counts = rewrite(graph, rules).counts
+    assert counts == {"cancel_transposes": 1, "add_before_transpose": 1}

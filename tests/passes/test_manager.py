@@ -18,7 +18,7 @@ from tinsmith.errors import (
 from tinsmith.ops import Op
 from tinsmith.passes import PASSES, list_passes, register, run_passes
 from tinsmith.passes.pipelines import MACHINE, PORTABLE
-from tinsmith.rewrite import RuleSet, Skip, p
+from tinsmith.rewrite import RuleSet, Skip, p, rewrite
 
 
 @pytest.fixture
@@ -237,6 +237,36 @@ def test_rules_are_tried_again_only_near_changes():
     finally:
         PASSES.remove("watching")
     assert tried.count("near") == 2 and len(tried) == 7
+
+
+def test_rules_that_look_through_moves_are_tried_again_below_them():
+    """A function of a rule, beyond its pattern, sees a constant behind moves only at last."""
+    rules = RuleSet("looking", "Looks.", backwards=True)
+
+    @rules.rule(p.Neg("x"), x=(1, 2))
+    def look(x):
+        """-x -> the negated constant behind moves."""
+        while x.producer is not None and x.producer.op.name in ("Squeeze", "Unsqueeze"):
+            x = x.producer.inputs[0]
+        if x.const is None:
+            raise Skip("it is no constant")
+        return -x.const
+
+    @rules.rule(p.Add(p.Mul("x", p.Relu("y")), "z"), x=(2,), y=(2,), z=(2,))
+    def deep(x, y, z):
+        """x relu(y) + z stays; patterns of this set reach three nodes."""
+        raise Skip("nothing to do")
+
+    @rules.rule(p.Cos("x").named("y"), x=(1, 2))
+    def settle(x, y):
+        """cos(x) -> 0, after what is below it was tried."""
+        return np.zeros((1, 2), np.float32)
+
+    b = Builder()
+    moved = ops.Cos(b.x(1, 2))
+    moved = ops.Unsqueeze(ops.Squeeze(moved, np.array([0])), np.array([0]))
+    graph = b.out(ops.Tan(ops.Neg(moved)))
+    assert rewrite(graph, rules).counts == {"settle": 1, "look": 1}
 
 
 def test_nested_graphs_are_rewritten_and_not_shared():

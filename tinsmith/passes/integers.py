@@ -258,10 +258,12 @@ def _is_narrowed(conv: Node) -> bool:
 
 
 def _has_one_tap(node: Node) -> int | None:
-    """The smaller of the first two dims of a node's weights (channels: inputs of a group, outputs),
-    if it is a float32 convolution and they have one tap; else None. Raises Skip if their dims are
+    """The smaller of the first two dims of a node's weights (channels: inputs, outputs), if it is a
+    float32 convolution of one group and they have one tap; else None. Raises Skip if their dims are
     not known."""
     if "anchor" not in node.op.traits or node.output.dtype != FLOAT32 or len(node.inputs) < 2:
+        return None
+    if node.attrs.get("group", 1) > 1:
         return None
     w = node.inputs[1]
     dims = () if w is None else filled_dims(w)

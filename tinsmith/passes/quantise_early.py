@@ -19,6 +19,7 @@ from tinsmith.passes.integers import (
     TO_BYTES,
     dequantised,
     float32,
+    joined,
     need_bytes,
     need_float32,
     need_one,
@@ -72,6 +73,46 @@ def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
 def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
     """dequantise(move(x)) -> move(dequantise(x)), with one scale, if a node makes x."""
     return _before(x, move, scale, d)
+
+
+@early.rule(
+    p.QuantizeLinear(p.Concat("x", "y", ...).named("join"), const("scale"), opt("zero")).named("q"),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (1, 3, 4)))),
+    y=lambda graph, _: OPS["Relu"](graph.input("y", Type(FLOAT32, (1, 2, 4)))),
+    scale=float32(0.017),
+    zero=np.array([7], np.uint8),
+    join={"axis": 1},
+)
+def joined_before(join: Node, scale: Array, q: Node) -> Value:
+    """quantise(concat(x, ...)) -> concat(quantise(x), ...), of one scale, if nodes make all x, and
+    nothing else reads them: they would be rounded for each reader."""
+    if any(v is None or v.producer is None or len(v.uses) > 1 for v in join.inputs):
+        raise Skip("nothing is computed with a part, or it is read elsewhere")
+    return joined.build(join, scale, q)
+
+
+@early.rule(
+    p.DequantizeLinear(
+        p.Concat(p.QuantizeLinear("x", const("s"), opt("z")), "y", ...).named("join"),
+        const("scale"),
+        opt("zero"),
+    ).named("d"),
+    x=(1, 3, 4),
+    y=lambda graph, _: OPS["QuantizeLinear"](graph.input("y", Type(FLOAT32, (1, 2, 4))),
+                                             np.float32(0.017), np.array(7, np.uint8)),
+    s=float32(0.017),
+    z=np.array(7, np.uint8),
+    **TO_BYTES,
+    join={"axis": 1},
+)  # fmt: skip
+def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
+    """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) with one scale, where a
+    QuantizeLinear makes each part."""
+    need_one(scale)
+    parts = [v for v in join.inputs if v is not None]
+    if any(v.producer is None or "quantise" not in v.producer.op.traits for v in parts):
+        raise Skip("a part is not quantised here")
+    return OPS["Concat"](*(with_(d, x=v) for v in parts), axis=join.axis)
 
 
 undo = RuleSet("undo-quantised", "Bytes that are dequantised, and quantised again alike, stay.")

@@ -80,6 +80,8 @@ FEW = 64
 """When a value loses a reader, rules are tried again at its other readers only if these are at most
 so many. With more no pattern can match there: none has so many nodes, and values inside a match
 must not be read from outside."""
+MOVES = frozenset(("move", "view"))
+"""Traits of nodes through which functions of rules may look, beyond their patterns."""
 
 
 class _Driver:
@@ -91,14 +93,14 @@ class _Driver:
     reach  how many nodes deep the deepest pattern is: how far downstream a change may matter
     near   (name of a rule, node) -> why the rule did not fire there the last time it was tried
     roots  name of an operator -> the alternatives of patterns that may have it at their top
-    inside names of the operators and traits that patterns have below their tops
+    inside names of the operators and traits that patterns have below their tops, and MOVES
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
         self.graph, self.rules_for, self.backwards = graph, rules.rules_for, rules.backwards
         self.limit = 1000 + 10 * len(graph) if limit is None else limit
         self.reach = max((r.depth for r in rules), default=0)
-        self.inside = frozenset[str]().union(*(root.inside for r in rules for root in r.roots))
+        self.inside = MOVES.union(*(root.inside for r in rules for root in r.roots))
         self.queue: list[tuple[float, int, Node]] = []
         self.queued: set[Node] = set()
         self.count = 0
@@ -215,22 +217,18 @@ class _Driver:
     def push_downstream(
         self, start: list[Node], priority: float, same: Iterable[Node] = ()
     ) -> None:
-        """Queue the nodes `start`, which have changed, and the nodes up to `reach` below them,
-        whose patterns may reach up to a changed one: through nodes that some pattern may have below
-        its top. Nodes that are also in `same` have lost or gained readers only: what reads these is
-        queued only if such a pattern may have them, too, and no output has more than FEW readers.
-        """
+        """Queue the nodes `start`, which have changed, what reads them, and further nodes, up to
+        `reach` below them, whose patterns may reach up to a changed one: below those that a pattern
+        may have below its top (`is_inside`). Nodes that are also in `same` have lost or gained
+        readers only: nodes below these are queued only if each output has at most FEW readers."""
         seen = dict.fromkeys(start)
         level = list(seen)
-        passed = set(same)  # start nodes that are passed as the others are
-        many = {n for n in passed if any([len(v.uses) > FEW for v in n.outputs])}
+        many = {n for n in same if any([len(v.uses) > FEW for v in n.outputs])}
         for distance in range(self.reach + 1):
             below: list[Node] = []
             for n in level:
                 self.push(n, priority + distance * 1e-6)
-                if distance == self.reach or n in many:
-                    continue
-                if (distance or n in passed) and not self.is_inside(n.op):
+                if distance == self.reach or n in many or (distance and not self.is_inside(n.op)):
                     continue
                 for v in n.outputs:
                     for u in v.uses:
@@ -240,7 +238,8 @@ class _Driver:
             level = below
 
     def is_inside(self, op: Any) -> bool:
-        """Whether a pattern may have a node of the operator below its top."""
+        """Whether a pattern may have a node of the operator below its top, or a function of a rule
+        look through it."""
         return op.name in self.inside or not self.inside.isdisjoint(op.traits)
 
 
@@ -267,7 +266,7 @@ def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[
     of the model survive. A made node takes the names of the dropped node with the same origin and
     of that node's constants; without an origin it gets that of `root`. The values `new` that the
     rule made take the names of the outputs of `root` that they replaced."""
-    by_origin = {id(n.origin): n for n in dropped}
+    by_origin = {id(n.origin): n for n in reversed(dropped)}  # of one origin, the root first
     heirs: set[Node] = set()
     for node in made:
         heir_of = by_origin.pop(id(node.origin), None)
