@@ -138,8 +138,10 @@ def test_what_it_declines(arrays, attrs, consts, why):
     ([ends("uint8", 9, 16), matrix(16, 8)], [], "constant"),
     ([ends("uint8", 9, 20), matrix(20, 8)], [1], "whole blocks"),
     ([ends("uint8", 9, 16), matrix(16, 12)], [1], "whole blocks"),
-    ([ends("uint8", 7, 16), matrix(16, 8)], [1], "less rows"),
-    ([ends("uint8", 9, 16), matrix(16, 8).astype(np.uint8)], [1], "zero points"),
+    ([ends("uint8", 7, 16), matrix(16, 8)], [1], "fewer rows"),
+    ([ends("uint8", 9, 16), matrix(16, 8).astype(np.uint8)], [1], "int8"),
+    ([ends("uint8", 9, 16), matrix(16, 8).view(np.uint8) & 63, None, np.full(8, 128, np.uint8)],
+     [1, 3], "int8"),
     ([ends("uint8", 9, 16), matrix(16, 8), None, np.full(8, 2, np.int8)], [1, 3], "zero points"),
 ])  # fmt: skip
 def test_what_products_decline(arrays, consts, why):

@@ -100,7 +100,7 @@ def verify(
     save      a folder for files with the node that `bisect` finds and its inputs, to run it again
     options   those of `compile`
 
-    Raises InputError, ImportFailed, MissingPackage.
+    Raises InputError, ImportFailed, MissingPackage, EngineFailed.
     """
     _check_numbers(tolerance, seed)
     check_keywords("verify", options, (*keywords_of(verify), *keywords_of(compile_model)))

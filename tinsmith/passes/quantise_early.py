@@ -85,9 +85,11 @@ def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
 )
 def joined_before(join: Node, scale: Array, q: Node) -> Value:
     """quantise(concat(x, ...)) -> concat(quantise(x), ...), of one scale, if nodes make all x, and
-    nothing else reads them: they would be rounded for each reader."""
-    if any(v is None or v.producer is None or len(v.uses) > 1 for v in join.inputs):
-        raise Skip("nothing is computed with a part, or it is read elsewhere")
+    only the concat reads them: else each reader would round them again."""
+    outputs = join.output.graph.outputs
+    for v in join.inputs:
+        if v is None or v.producer is None or len(v.uses) > 1 or v in outputs:
+            raise Skip("nothing is computed with a part, or it is read elsewhere")
     return joined.build(join, scale, q)
 
 

@@ -81,7 +81,8 @@ FEW = 64
 so many. With more no pattern can match there: none has so many nodes, and values inside a match
 must not be read from outside."""
 MOVES = frozenset(("move", "view"))
-"""Traits of nodes through which functions of rules may look, beyond their patterns."""
+"""Traits of nodes through which functions of rules may look, beyond their patterns, as far as the
+deepest pattern of their set reaches."""
 
 
 class _Driver:
@@ -217,10 +218,10 @@ class _Driver:
     def push_downstream(
         self, start: list[Node], priority: float, same: Iterable[Node] = ()
     ) -> None:
-        """Queue the nodes `start`, which have changed, what reads them, and further nodes, up to
-        `reach` below them, whose patterns may reach up to a changed one: below those that a pattern
-        may have below its top (`is_inside`). Nodes that are also in `same` have lost or gained
-        readers only: nodes below these are queued only if each output has at most FEW readers."""
+        """Queue the nodes `start`, which have changed, their readers, and, up to `reach` below
+        them, what reads nodes that a pattern may have below its top (`is_inside`). Nodes that are
+        also in `same` have lost or gained readers only: nodes below these are queued only if each
+        output has at most FEW readers."""
         seen = dict.fromkeys(start)
         level = list(seen)
         many = {n for n in same if any([len(v.uses) > FEW for v in n.outputs])}

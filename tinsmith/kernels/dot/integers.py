@@ -60,17 +60,15 @@ def matmul_integer(site: Site) -> Choice:
     return packed_product(site, product_of(site.target, a.dtype.name, b.dtype.name))
 
 
-@kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8")
+@kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8", numbers=True)
 def matmul_integer_saturating(site: Site) -> Choice:
     """Register-tiled sums of two products in 16 bits, of constant weights split to fit; exact."""
     row, block = saturating_row(site.target), block_of(site.target)
     w, p = constant_matrix(site), problem(site)
-    if w is None:
-        raise Skip("the weights are not a constant matrix")
-    if any(isinstance(n, Size) for n in (p.m, p.k, p.n)):
-        raise Skip("it needs numbers for sizes")
+    if w is None or w.dtype != np.int8:
+        raise Skip("the weights are not a constant matrix of int8")
     if p.k % block or p.n % block or p.m < block:
-        raise Skip("rows or columns are no whole blocks, or there are less rows than lanes")
+        raise Skip("the weights are no whole blocks, or the input has fewer rows than lanes")
     if leaves_zeros(w, site.input(3).const if site.has(3) else None, row):
         raise Skip("zero points of weights are not 0")
     if not is_sparse_matrix(w):
@@ -107,6 +105,7 @@ def packed_product(
     cost = target.time(busy, moved, tiling.efficiency) + 1e-7
     cost += 0.0 if rest is None else LONGER * rest.seconds(target)
     cells = grid(target, tiling, row.depth(p.k), cost / items, items)
+    cells = cells if rest is None else rest.grouped(cells, tiling, site.threads)
     plan = Plan(
         p, row, tiling, cells, left, right, each, prod(b.dims[:-2]), stride, w is not None,
         off_rows, not left.is_zero,

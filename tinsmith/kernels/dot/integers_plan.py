@@ -28,7 +28,8 @@ class Plan:
 
     A thread's workspace holds the packed rows of A of one tile, then the buffer of `finish_tile`.
     Scratch holds the panels of every B, then for each B a table of the zero points and the sums of
-    its columns. Of a constant B both are packed arrays instead.
+    its columns. Of a constant B both are packed arrays instead; if it is split, scratch holds the
+    transposed rows of A, and workspace ends with the sums of `RowSums`.
 
     left, right  how A and B are packed
     each         rows of one matrix A: zero points of rows repeat after so many
@@ -38,7 +39,7 @@ class Plan:
     off_rows     B may have zero points that are not 0: these times the sums of A's rows are taken
                  off (`taken_off`)
     off_columns  A may have some: these times the sums of B's columns are taken off
-    sums         of split weights (`dot/saturating.py`): how those by their rest are summed
+    sums         of split weights (`dot/saturating.py`): how products by their rest are summed
     """
 
     problem: Problem

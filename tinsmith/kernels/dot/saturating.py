@@ -38,7 +38,7 @@ from tinsmith.sizes import Number, smallest
 Array = np.ndarray[Any, Any]
 
 MOST = 128  # 255 * 128 < 32768
-VECTORS = 7  # of rows: in registers in the phase `sum_rest`, at most
+VECTORS = 7  # of rows: in registers in `sum_rest`, at most
 REST, ENTRY = 20.0, 0.04
 """Operations of float32 in the time of one sum of the rest: REST, and ENTRY for each element of a
 row, of which some have entries. Fitted to eight 1x1 layers of 128 to 2,048 inputs, Zen 3, one
@@ -160,6 +160,17 @@ class Rest:
         """Bytes of so many vectors of rows."""
         return vectors * self.block * self.depth
 
+    def first(self, b: Builder, start: Position, i: Position) -> Position:
+        """The first row of vector i of those from row `start` on. A vector that would go beyond the
+        last row begins earlier, to end with it."""
+        return b.minimum(start + i * self.block, self.rows - self.block)
+
+    def grouped(self, cells: Grid, tiling: Tiling, threads: int) -> Grid:
+        """`cells` of a product, with fewer groups of rows, if they are small: each should have
+        VECTORS vectors of rows, but each thread a group."""
+        least = -(-tiling.rows.count * tiling.rows.size // (VECTORS * self.block))
+        return replace(cells, rows=min(cells.rows, max(least, threads)))
+
     def block_sums(self, vectors: Number) -> Number:
         """Bytes of the sums of so many vectors of rows by a block of columns."""
         return vectors * 4 * self.block**2
@@ -239,12 +250,12 @@ this row and column and has `count` vectors."""
 
 @dataclass(frozen=True)
 class RowSums:
-    """How a product sums those of the rest. Its panels of rows are cut into chunks. A phase
+    """How a product sums its products by the rest. Its panels of rows are cut into chunks. A phase
     transposes the rows, into scratch. Before a thread multiplies a chunk, it sums its rest: the
     sums lie in its workspace, as [block of columns][row][column].
 
     panels  of rows in a chunk
-    at      bytes of workspace before the sums
+    at      bytes of workspace before `Rest.block_sums`, which come before the sums
     """
 
     rest: Rest
@@ -259,7 +270,7 @@ class RowSums:
 
     @property
     def count(self) -> Number:
-        """Vectors of rows of a chunk; a vector that would go beyond the last row begins earlier."""
+        """Vectors of rows of a chunk."""
         return smallest(-(-self.panels * self.rows.size // self.rest.block), self.rest.vectors)
 
     @property
@@ -296,7 +307,7 @@ class RowSums:
         source, first = em.input(0).pointer.cast(U8), self._first(b, chunk)
         transposed = em.scratch.cast(U8) + chunk * rest.transposed(count)
         with b.loop(0, count) as i:
-            row = source + self._row(b, first, i) * rest.depth
+            row = source + rest.first(b, first, i) * rest.depth
             rows = [(row + j * rest.depth).fixed() for j in range(block)]
             to = (transposed + i * block).fixed()
             with b.loop(0, rest.depth // block) as k:
@@ -307,11 +318,6 @@ class RowSums:
         """The first row of a chunk."""
         panel = chunk * self.panels
         return panel * self.rows.size - b.maximum(panel - self.rows.many, 0)
-
-    def _row(self, b: Builder, first: Position, i: Position) -> Position:
-        """The first row of vector i of a chunk, whose own is `first`."""
-        block = self.rest.block
-        return b.minimum(first + i * block, self.rows.total - block)
 
     def each_row_panel(
         self, em: Emit, chunks: tuple[Position, Position], blocks: tuple[Position, Position],
@@ -334,14 +340,14 @@ class RowSums:
             transposed = (em.scratch.cast(U8) + chunk * rest.transposed(count)).fixed()
             last = b.minimum(hi, rest.columns // block)
             sum_rest(em, rest, count, (transposed, sums), (lo, last),
-                     lambda c, i: place(c, self._row(b, first, i)))  # fmt: skip
+                     lambda c, i: place(c, rest.first(b, first, i)))  # fmt: skip
             panels = chunk * self.panels, b.minimum((chunk + 1) * self.panels, self.rows.count)
             each_row_panel(b, self.rows, *panels, lambda row, height: body(row, height, places))
 
 
 def row_sums(rest: Rest, tiling: Tiling, cells: Grid, left: Side, used: int) -> RowSums:
     """The `RowSums` of a product that needs `used` bytes of workspace besides: chunks of at most
-    VECTORS vectors of rows, none for several groups of panels of rows."""
+    VECTORS vectors of rows, and of no more panels than a group of `cells` has."""
     size, panels = tiling.rows.size, -(-tiling.rows.count // cells.rows)
     turns = -(-panels // max(1, VECTORS * rest.block // size))
     return RowSums(rest, tiling.rows, left, -(-panels // turns), used)

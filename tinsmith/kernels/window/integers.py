@@ -4,7 +4,8 @@ float32 as bfloat16.
 
 The phases, of which only the last is always there: weights that the run computes are packed; the
 input is packed with its padding, unless it is read in place; inputs are summed over each window,
-where zero points of weights need that; tiles of pixels by output channels are multiplied.
+where zero points of weights need that; products by the rest of split weights are summed; tiles of
+pixels by output channels are multiplied.
 """
 
 from __future__ import annotations

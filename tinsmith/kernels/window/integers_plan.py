@@ -76,7 +76,8 @@ def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: b
 @dataclass(frozen=True)
 class Plan:
     """How a convolution of packed elements is computed. In scratch lie, in order: the packed input,
-    sums of windows, packed weights that the run computes, and their tables."""
+    sums of windows, packed weights that the run computes, and their tables; of `split` weights, in
+    the place of these, the sums of products by the rest."""
 
     geo: Geometry
     cut: Cut
@@ -185,11 +186,6 @@ class Plan:
         return Rest(self.runs * self.pixels, self.cut.columns, depth, self.block)
 
     @property
-    def rest_at(self) -> int:
-        """Of `split` weights: where the sums of products by the rest lie."""
-        return self.weights_at
-
-    @property
     def tables_at(self) -> int:
         return self.weights_at + self.cut.groups * self.panels
 
@@ -201,8 +197,8 @@ class Plan:
     def scratch(self) -> int:
         """Bytes of scratch that the plan needs."""
         if self.constant:
-            rest = self.images * self.runs * self.pixels * self.cut.columns * self.split
-            return 4 * (self.rest_at + rest)
+            sums = self.images * self.rest.rows * self.rest.columns if self.split else 0
+            return 4 * (self.weights_at + sums)
         return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
 
     @property

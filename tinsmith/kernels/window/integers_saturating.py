@@ -48,25 +48,22 @@ def sums_at(em: Emit, plan: Plan, image: Position, c: Position, pixel: Position)
     rest = plan.rest
     blocks = rest.columns // rest.block
     at = ((image * blocks + c) * rest.rows + pixel) * rest.block
-    return (em.scratch.cast(I32) + plan.rest_at + at).fixed()
+    return (em.scratch.cast(I32) + plan.weights_at + at).fixed()
 
 
 def sum_windows_by_rest(em: Emit, plan: Plan) -> None:
     """Emit the phase that sums products of windows by the rest of the weights. A tile is some
-    vectors of pixels of an image; a vector that would go beyond the image begins earlier, to end
-    with it."""
+    vectors of pixels of an image."""
     b, block, rest, source = em.b, plan.block, plan.rest, source_of(em, plan)
     (parts, vectors), depth = parts_of(plan), 4 * plan.depth
     count = int(vectors)
     with b.loop(em.begin, em.end) as t:
         image, first = t // parts, t % parts * (count * block)
 
-        def pixel(i: Val) -> Position:
-            return b.minimum(first + i * block, rest.rows - block)
-
         transposed = em.workspace.cast(U8)
         with b.loop(0, count) as i:
-            pixels = [pixel(i) + j for j in range(block)]
+            pixel = rest.first(b, first, i)
+            pixels = [pixel + j for j in range(block)]
             apart = plan.runs > 1
             runs = [(p // plan.pixels, p % plan.pixels) if apart else (0, p) for p in pixels]
             windows = [source.at(plan, image, *place).cast(U8).fixed() for place in runs]
@@ -77,7 +74,7 @@ def sum_windows_by_rest(em: Emit, plan: Plan) -> None:
                     transpose_rows(windows, to, away + k * block, count)
 
         def place(c: Val, i: Val) -> Ptr:
-            return sums_at(em, plan, image, c, pixel(i))
+            return sums_at(em, plan, image, c, rest.first(b, first, i))
 
         room = transposed, transposed + rest.transposed(count)
         sum_rest(em, rest, count, room, (0, rest.columns // block), place)
