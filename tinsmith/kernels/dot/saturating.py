@@ -75,7 +75,7 @@ def _pairs(w: Array) -> tuple[Array, Array, Array, Array]:
 def is_sparse(w: Array) -> bool:
     """Whether few enough weights have a rest (`Packed.fits`, which is asked about the array of zero
     points, too, which has one axis and always fits)."""
-    return w.ndim < 2 or np.count_nonzero(~_pairs(w)[-1]) <= DENSE * w.size
+    return w.ndim < 2 or bool(np.count_nonzero(~_pairs(w)[-1]) <= DENSE * w.size)
 
 
 def split_weights(w: Array) -> tuple[tuple[Array, Array, Array], Array]:
