@@ -241,7 +241,7 @@ class _Driver:
     def is_inside(self, op: Any) -> bool:
         """Whether a pattern may have a node of the operator below its top, or a function of a rule
         look through it."""
-        return op.name in self.inside or not self.inside.isdisjoint(op.traits)
+        return not self.inside.isdisjoint((op.name, *op.traits))
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
