@@ -36,22 +36,21 @@ def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
         source = source.SerializeToString()
     elif not isinstance(model, bytes):
         raise ModelFileError("comparing with ONNX Runtime needs an .onnx file, or its bytes")
-    if extra:
-        import onnx
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    with _named("open"):
+        if extra:
+            import onnx
 
-        with _named("open"):
             proto = _proto(source)
             proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in extra)
             source = proto.SerializeToString()
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    if exact_sums:  # else products of uint8 by int8 saturate on machines without VNNI
-        ops = {n.op_type for n in _proto(model, load_external_data=False).graph.node}
-        if any("Integer" in op or "QLinear" in op or "DynamicQuantize" in op for op in ops):
-            options.add_session_config_entry("session.x64quantprecision", "1")
-        else:  # of floats between DequantizeLinear and QuantizeLinear
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with _named("open"):
+        if exact_sums:  # else products of uint8 by int8 saturate on machines without VNNI
+            ops = {n.op_type for n in _proto(model, load_external_data=False).graph.node}
+            if any("Integer" in op or "QLinear" in op or "DynamicQuantize" in op for op in ops):
+                options.add_session_config_entry("session.x64quantprecision", "1")
+            else:  # of floats between DequantizeLinear and QuantizeLinear
+                options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 

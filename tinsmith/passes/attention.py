@@ -73,8 +73,8 @@ class LowerAttention:
 
 def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     """Replace the attention around a Softmax by one RowAttention, and return that node. Raises Skip
-    if there is none in float32, of known shapes and at most `max_keys` keys. `once` caches tables.
-    """
+    if there is none in float32, of known shapes and at most `max_keys` keys. `once` makes each
+    table of rows' offsets once for the graph."""
     outputs = set(graph.outputs)
     x, weights = softmax.operand(0), softmax.output
     if x.dtype != np.float32:

@@ -191,8 +191,8 @@ register("machine")(move)
     **_alike,
 )
 def moved_alike(before: Node, move: Node, q: Node) -> Value:
-    """quantise(move(deq(x, s, z)), s, z) -> move(x), where `undone` allows it: with one positive
-    scale, if the byte type stays."""
+    """quantise(move(deq(x, s, z)), s, z) -> move(x), on the conditions of `undone`: one positive
+    scale, and results of the type of x."""
     return with_(move, x=undone.build(before, q))
 
 

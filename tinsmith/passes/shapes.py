@@ -99,8 +99,8 @@ def _infer_again(node: Node) -> int:
 
 
 def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
-    """Give the result of a Reshape, Expand, ConstantOfShape or Range the dims that the numbers of
-    its operands tell, as far as they are `known`. Returns 1 if that changed its type, else 0."""
+    """Give the result of a Reshape, Expand, ConstantOfShape or Range the dims that its operands
+    tell, where `known` has their elements. Returns 1 if that changed its type, else 0."""
     if node.op.name == "Range":
         contents = [content_of(v, known) for v in node.inputs]
         start, limit, delta = (None if c is None else c.item() for c in contents)

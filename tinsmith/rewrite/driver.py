@@ -101,7 +101,7 @@ class _Driver:
         self.graph, self.rules_for, self.backwards = graph, rules.rules_for, rules.backwards
         self.limit = 1000 + 10 * len(graph) if limit is None else limit
         self.reach = max((r.depth for r in rules), default=0)
-        self.inside = MOVES.union(*(root.inside for r in rules for root in r.roots))
+        self.inside = MOVES.union(*(r.inside for r in rules))
         self.queue: list[tuple[float, int, Node]] = []
         self.queued: set[Node] = set()
         self.count = 0

@@ -366,6 +366,14 @@ class Or(Pattern):
     def depth(self) -> int:
         return max(a.depth for a in self.args)
 
+    @property
+    def heads(self) -> frozenset[str]:
+        return super().inside
+
+    @property
+    def inside(self) -> frozenset[str]:
+        return frozenset[str]().union(*(a.inside for a in self.args))
+
     def __repr__(self) -> str:
         return " | ".join(map(repr, self.args))
 

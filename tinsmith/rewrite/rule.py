@@ -75,7 +75,8 @@ class Rule:
     any_shape  whether it may act where ranks are unknown
     halves     whether it may change results in float16 and bfloat16
     formula    the docstring of `build`
-    roots      the pattern's alternatives; depth: how many nodes deep the deepest is
+    roots      the pattern's alternatives; depth: how many nodes deep the deepest is; inside: as of
+               `Pattern`
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Rule:
         self.formula = inspect.getdoc(build) or ""
         self.wants = tuple(inspect.signature(build).parameters)
         self.roots: tuple[Any, ...] = pattern.alternatives()
-        self.depth = pattern.depth
+        self.depth, self.inside = pattern.depth, pattern.inside
 
     def promising(self, node: Node) -> bool:
         """A cheap test before `matches`: False only where the pattern cannot match at the node."""

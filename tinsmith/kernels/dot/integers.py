@@ -114,7 +114,7 @@ def packed_product(
     room = buffer_bytes(site, tiling.rows.size, tiling.columns.size)
     room = 4 * plan.buffer_at + (matrices.ROOM if row.unit == MATRICES else room)
     if rest is not None:
-        sums = row_sums(rest, tiling, cells, left, room)
+        sums = row_sums(rest, tiling, cells, bool(left.shift), room)
         room = sums.room(-(-tiling.columns.count // cells.columns) * tiling.columns.size)
         plan, phases = replace(plan, sums=sums), [sums.phase()]
     packed: tuple[Packed, ...] = ()
@@ -123,7 +123,7 @@ def packed_product(
         lanes = Packed("lanes", pack_lanes, args, 4 * plan.panels, fits_of(row))
         packed = (lanes,) if rest is None else split_matrix(lanes)
         packed += (Packed("table", pack_table, args),) if plan.has_table else ()
-    if w is None:
+    else:
         panels = plan.matrices * tiling.columns.count
         phases.append(Phase(panels, lambda em: _pack_panels(em, plan)))
     phases.append(Phase(p.items * cells.count, lambda em: _multiply(em, plan)))
@@ -133,8 +133,7 @@ def packed_product(
     return Choice(
         cost=cost, reads=site.reads(read, PLAIN), writes=(PLAIN,), phases=tuple(phases),
         packed=packed, unseen=tuple(i for i in (2, 3) if site.has(i) and read[i] is not None),
-        workspace=room,
-        scratch=plan.scratch, detail=f"{row.name}, {tiling}, batch {p.items}",
+        workspace=room, scratch=plan.scratch, detail=f"{row.name}, {tiling}, batch {p.items}",
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from tinsmith.kernels._kernel import Emit, Packed, Phase, Skip
 from tinsmith.kernels.dot.panels import Grid, each_row_panel
 from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
-from tinsmith.kernels.dot.zeros import Side, pack_lanes
+from tinsmith.kernels.dot.zeros import pack_lanes
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
@@ -254,13 +254,14 @@ class RowSums:
     transposes the rows, into scratch. Before a thread multiplies a chunk, it sums its rest: the
     sums lie in its workspace, as [block of columns][row][column].
 
+    shift   whether bytes are signed, and so transposed as x XOR 0x80
     panels  of rows in a chunk
     at      bytes of workspace before `Rest.block_sums`, which come before the sums
     """
 
     rest: Rest
     rows: Rows
-    left: Side
+    shift: bool
     panels: int
     at: int
 
@@ -312,7 +313,7 @@ class RowSums:
             to = (transposed + i * block).fixed()
             with b.loop(0, rest.depth // block) as k:
                 step, away = to + k * (block * count * block), k * block
-                transpose_rows(rows, step, away, count, bool(self.left.shift))
+                transpose_rows(rows, step, away, count, self.shift)
 
     def _first(self, b: Builder, chunk: Position) -> Position:
         """The first row of a chunk."""
@@ -345,9 +346,9 @@ class RowSums:
             each_row_panel(b, self.rows, *panels, lambda row, height: body(row, height, places))
 
 
-def row_sums(rest: Rest, tiling: Tiling, cells: Grid, left: Side, used: int) -> RowSums:
+def row_sums(rest: Rest, tiling: Tiling, cells: Grid, shift: bool, used: int) -> RowSums:
     """The `RowSums` of a product that needs `used` bytes of workspace besides: chunks of at most
     VECTORS vectors of rows, and of no more panels than a group of `cells` has."""
     size, panels = tiling.rows.size, -(-tiling.rows.count // cells.rows)
     turns = -(-panels // max(1, VECTORS * rest.block // size))
-    return RowSums(rest, tiling.rows, left, -(-panels // turns), used)
+    return RowSums(rest, tiling.rows, shift, -(-panels // turns), used)
