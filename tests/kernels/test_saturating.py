@@ -29,6 +29,8 @@ CONVS = [
     ((2, 16, 15, 15), (16, 16, 3, 3), {"pad": (1, 1, 1, 1), "stride": (2, 2)}),
     ((1, 32, 9, 9), (16, 32, 3, 3), {"pad": (2, 2, 2, 2), "dilation": (2, 2)}),
     ((1, 16, 40), (9, 16, 5), {"stride": (3,), "pad": (2, 1)}),
+    ((1, 16, 3, 131), (24, 16, 2, 3), {"pad": (0, 1, 0, 1)}),
+    ((1, 16, 21, 13), (40, 16, 3, 3), {"pad": (1, 1, 1, 1)}),
     ((1, 16, 4, 5, 6), (9, 16, 2, 3, 2), {"pad": (0, 1, 1, 1, 1, 0), "stride": (1, 2, 1)}),
 ]
 
@@ -85,7 +87,7 @@ def test_convolutions(x, w, attrs, left, zero, target):
     arrays = [ends(left, *x), weights(*w), None if zero is None else np.array(zero, left)]
     consts = [1] if zero is None else [1, 2]
     choice = check("ConvInteger", arrays, attrs, kernel=KERNEL, target=target, consts=consts,
-                   extra_halo=len(w) % 2, threads=1 + x[0] % 2)  # fmt: skip
+                   extra_halo=len(w) % 2, threads=1 + x[-1] % 5)  # fmt: skip
     assert choice.detail.startswith("pmaddubsw")
 
 

@@ -44,6 +44,11 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
     return Grid(rows, columns)
 
 
+def first_row(b: Builder, rows: Rows, panel: Position) -> Position:
+    """The first row of a panel of a known number of rows."""
+    return panel * rows.size - b.maximum(panel - rows.many, 0)
+
+
 def each_row_panel(
     b: Builder, rows: Rows, lo: Position, hi: Position, body: Callable[[Position, int], None]
 ) -> None:

@@ -26,7 +26,7 @@ from tinsmith.codegen.products import PRODUCTS, U8, Product, multiply_pairs
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Emit, Packed, Phase, Skip
-from tinsmith.kernels.dot.panels import Grid, each_row_panel
+from tinsmith.kernels.dot.panels import Grid, each_row_panel, first_row
 from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
 from tinsmith.kernels.dot.zeros import pack_lanes
@@ -249,14 +249,60 @@ this row and column and has `count` vectors."""
 
 
 @dataclass(frozen=True)
+class ChunkSums:
+    """Sums by the rest, of a chunk of rows, in a thread's workspace: room for the transposed rows,
+    if they do not lie elsewhere; then `Rest.block_sums`; then the sums, as
+    [block of columns][row][column].
+
+    count  vectors of rows of a chunk
+    at     bytes of workspace before all this
+    here   whether rows are transposed into workspace
+    """
+
+    rest: Rest
+    count: int
+    at: int
+    here: bool = False
+
+    @property
+    def _rows(self) -> int:
+        """Rows of the sums for which there is room: a vector may begin up to a block earlier."""
+        return (self.count + 1) * self.rest.block
+
+    @property
+    def _sums_at(self) -> int:
+        return self.at + (int(self.rest.transposed(self.count)) if self.here else 0)
+
+    def room(self, columns: int) -> int:
+        """Bytes of workspace for so many columns."""
+        return self._sums_at + int(self.rest.block_sums(self.count)) + 4 * self._rows * columns
+
+    def sum(
+        self, em: Emit, rows: Ptr, first: Position, blocks: tuple[Position, Position]
+    ) -> Places:
+        """Emit the sums by `blocks` (first, last + 1) of columns, of the chunk that begins with row
+        `first` and whose transposed rows lie at `rows`. Returns where they lie."""
+        b, rest, block = em.b, self.rest, self.rest.block
+        room = (em.workspace + self._sums_at).cast(I32)
+        sums = room + rest.block_sums(self.count) // 4
+
+        def place(c: Position, row: Position) -> Ptr:
+            at = (c - blocks[0]) * self._rows + (row - first + block)
+            return (sums + at * block).fixed()
+
+        sum_rest(em, rest, self.count, (rows, room), blocks,
+                 lambda c, i: place(c, rest.first(b, first, i)))  # fmt: skip
+        return lambda row, column, count: [place(column // block + j, row) for j in range(count)]
+
+
+@dataclass(frozen=True)
 class RowSums:
     """How a product sums its products by the rest. Its panels of rows are cut into chunks. A phase
-    transposes the rows, into scratch. Before a thread multiplies a chunk, it sums its rest: the
-    sums lie in its workspace, as [block of columns][row][column].
+    transposes the rows, into scratch. Before a thread multiplies a chunk, it sums its rest.
 
     shift   whether bytes are signed, and so transposed as x XOR 0x80
     panels  of rows in a chunk
-    at      bytes of workspace before `Rest.block_sums`, which come before the sums
+    at      bytes of workspace before `ChunkSums`
     """
 
     rest: Rest
@@ -281,12 +327,11 @@ class RowSums:
 
     def room(self, columns: int) -> int:
         """Bytes of workspace for so many columns."""
-        return self.at + 4 * self._rows * columns + int(self.rest.block_sums(self.count))
+        return self._sums.room(columns)
 
     @property
-    def _rows(self) -> int:
-        """Rows of the sums for which there is room: a vector may begin up to a block earlier."""
-        return (int(self.count) + 1) * self.rest.block
+    def _sums(self) -> ChunkSums:
+        return ChunkSums(self.rest, int(self.count), self.at)
 
     def phase(self) -> Phase:
         """The phase that transposes the rows."""
@@ -317,8 +362,7 @@ class RowSums:
 
     def _first(self, b: Builder, chunk: Position) -> Position:
         """The first row of a chunk."""
-        panel = chunk * self.panels
-        return panel * self.rows.size - b.maximum(panel - self.rows.many, 0)
+        return first_row(b, self.rows, chunk * self.panels)
 
     def each_row_panel(
         self, em: Emit, chunks: tuple[Position, Position], blocks: tuple[Position, Position],
@@ -326,22 +370,11 @@ class RowSums:
     ) -> None:  # fmt: skip
         """Emit `body(first row, height, places)` for each panel of rows of the `chunks` (first,
         last + 1), with the sums by `blocks` (first, last + 1) of columns."""
-        b, rest, block, count = em.b, self.rest, self.rest.block, int(self.count)
-        sums, (lo, hi) = (em.workspace + self.at).cast(I32), blocks
+        b, rest = em.b, self.rest
         with b.loop(*chunks) as chunk:
-            first = self._first(b, chunk)
-
-            def place(c: Position, row: Position) -> Ptr:
-                at = (c - lo) * self._rows + (row - first + block)
-                return (sums + block * count * block + at * block).fixed()
-
-            def places(row: Position, column: Position, vectors: int) -> list[Ptr]:
-                return [place(column // block + j, row) for j in range(vectors)]
-
-            transposed = (em.scratch.cast(U8) + chunk * rest.transposed(count)).fixed()
-            last = b.minimum(hi, rest.columns // block)
-            sum_rest(em, rest, count, (transposed, sums), (lo, last),
-                     lambda c, i: place(c, rest.first(b, first, i)))  # fmt: skip
+            rows = (em.scratch.cast(U8) + chunk * rest.transposed(self.count)).fixed()
+            within = blocks[0], b.minimum(blocks[1], rest.columns // rest.block)
+            places = self._sums.sum(em, rows, self._first(b, chunk), within)
             panels = chunk * self.panels, b.minimum((chunk + 1) * self.panels, self.rows.count)
             each_row_panel(b, self.rows, *panels, lambda row, height: body(row, height, places))
 

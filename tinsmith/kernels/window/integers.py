@@ -4,14 +4,14 @@ float32 as bfloat16.
 
 The phases, of which only the last is always there: weights that the run computes are packed; the
 input is packed with its padding, unless it is read in place; inputs are summed over each window,
-where zero points of weights need that; products by the rest of split weights are summed; tiles of
-pixels by output channels are multiplied.
+where zero points of weights need that; tiles of pixels by output channels are multiplied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,30 +23,31 @@ from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
-from tinsmith.kernels.dot.saturating import added, is_sparse, pack_rest, saturating_row
-from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, buffer_bytes, epilogue_flops
+from tinsmith.kernels.dot.saturating import Places, added, is_sparse, pack_rest, saturating_row
+from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, epilogue_flops
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
-from tinsmith.kernels.walk import Position, Walk, load_row, share, store_rows
+from tinsmith.kernels.walk import Position, Walk, load_row, run, share, store_rows
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
     Cut,
     Plan,
+    Shares,
     cut_groups,
     pack_start,
     pack_tables,
     pack_weights,
+    tile_room,
 )
 from tinsmith.kernels.window.integers_saturating import (
+    Chunk,
+    chunks,
     pack_fitting,
-    parts_of,
-    room_of,
-    sum_windows_by_rest,
-    sums_at,
+    room_of_sums,
 )
 from tinsmith.kernels.window.integers_windows import Stretches, contract, source_of, sum_windows
 from tinsmith.kernels.window.tiles import Sink, bands
@@ -124,9 +125,8 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
     if plan.constant:
         read[1] = read[3] = None
         read[2] = read[2] if plan.off_columns or not plan.direct else None
-    size = plan.tiling.columns.size or sum(plan.tiling.columns.tail)
-    room = buffer_bytes(site, plan.tiling.rows.size, size)
-    room = max(room, room_of(plan)) if plan.split else room
+    room = tile_room(site, plan)
+    room = room_of_sums(plan, room) if plan.split else room
     return Choice(
         cost=cost,
         reads=site.reads(read[: len(site.inputs)], layout),
@@ -136,7 +136,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         unseen=(2,) if site.has(2) and read[2] is None else (),
         workspace=matrices.ROOM if row.unit == MATRICES else room,
         scratch=plan.scratch,
-        by_channels=typical(geo.batch) == 1 and not plan.near,
+        by_channels=typical(geo.batch) == 1 and not plan.shares.near,
         detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
         f"{cut.groups} groups of {cut.inputs} channels",
     )
@@ -178,18 +178,17 @@ def plan_of(
             site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form, kept=row.kept
         )
     most = tiling.rows.count if flat else rows
-    parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
-    return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
+    shares = _shares(site, geo, cut, row, most, tiling.columns.count)
+    shares = replace(shares, runs=1, panels=shares.runs) if flat else shares
+    plan = Plan(geo, cut, row, tiling, left, right, shares, block, constant, off_rows,
                 taken is None and not left.is_zero, direct, flat, taken or 0, split)  # fmt: skip
+    return replace(plan, shares=chunks(plan, site.threads)) if split else plan
 
 
 @estimate
-def _shares(
-    site: Site, geo: Geometry, cut: Cut, row: Product, most: int, panels: int
-) -> tuple[int, bool]:
-    """(into how many parts, at most `most`, the output pixels of each group of an image are cut,
-    whether threads share these parts rather than the panels of output channels, `panels` of each
-    group)."""
+def _shares(site: Site, geo: Geometry, cut: Cut, row: Product, most: int, panels: int) -> Shares:
+    """The shares of a convolution with `panels` panels of columns in each group. `most`: into how
+    many parts its pixels may be cut, as runs."""
     sets, lanes = geo.batch * cut.groups * panels, cut.groups * geo.taps * cut.lanes * cut.columns
     flops = 2.0 * typical(geo.batch * prod(geo.out)) * lanes * row.group / row.rate
     x, most = site.input(0), typical(most)
@@ -199,7 +198,8 @@ def _shares(
         weights=4.0 * lanes,
     )  # fmt: skip
     count = bands(sets, most, site.threads if near else 1, flops)
-    return (min(most, whole_shares(count, site.threads)) if near else count), near
+    runs = min(most, whole_shares(count, site.threads)) if near else count
+    return Shares(panels, runs, near=near)
 
 
 def _known_zero(site: Site, left: Side) -> int | None:
@@ -229,10 +229,8 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
         found.append(generic(rows, pack_input))
     if plan.off_rows:
         found.append(Phase(plan.images * plan.runs, lambda em: sum_windows(em, plan)))
-    if plan.split:
-        found.append(generic(plan.images * parts_of(plan)[0], sum_windows_by_rest))
-    tiles = plan.images * plan.tiling.columns.count * plan.parts
-    sweep = plan.parts if plan.near else 0
+    tiles = plan.images * plan.shares.columns * plan.shares.parts
+    sweep = plan.shares.parts if plan.shares.near else 0
     found.append(Phase(tiles, lambda em: _multiply(em, plan), sweep=sweep))
     return tuple(found)
 
@@ -241,25 +239,23 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
 
 
 def _multiply(em: Emit, plan: Plan) -> None:
-    """Emit the phase that multiplies; its tiles are (image, group, panel of columns, part of the
-    output pixels), the part innermost."""
-    b, panels = em.b, plan.tiling.columns.count
-    runs = plan.tiling.rows.count if plan.flat else plan.runs
+    """Emit the phase that multiplies; its tiles are (image, group, part of the panels of columns,
+    part of the runs, part of the panels of rows), the last innermost."""
+    b, rows, columns, shares = em.b, plan.tiling.rows, plan.tiling.columns, plan.shares
     with matrices.configured(b, plan.row, em.workspace), b.loop(em.begin, em.end) as t:
-        lo, hi = share(t % plan.parts, plan.parts, runs)
-        rest = t // plan.parts
-        image, c = rest // panels, rest % panels
+        part, rest = t % shares.parts, t // shares.parts
+        panels = share(part % shares.panels, shares.panels, rows.count)
+        runs = share(part // shares.panels, shares.runs, plan.runs)
+        image, of = rest // shares.columns, rest % shares.columns
+        chunk = Chunk(em, plan, image, runs[0], panels[0]) if plan.split else None
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
-            one = _Panel(em, plan, image, column, widths)
-            if plan.flat:
-                each_row_panel(b, plan.tiling.rows, lo, hi, lambda p, h: one.tile(0, p, h))
-                return
-            with b.loop(lo, hi) as run:
-                count = plan.tiling.rows.count
-                each_row_panel(b, plan.tiling.rows, 0, count, lambda p, h: one.tile(run, p, h))
+            sums = None if chunk is None else chunk.sums(column, len(widths))
+            one = _Panel(em, plan, image, column, widths, sums)
+            each = partial(each_row_panel, b, rows, *panels)
+            run(b, *runs, lambda at: each(lambda pixel, height: one.tile(at, pixel, height)))
 
-        each_column_panel(b, plan.tiling.columns, c, b.index(c) + 1, panel)
+        each_column_panel(b, columns, *share(of, shares.columns, columns.count), panel)
 
 
 def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
@@ -278,12 +274,14 @@ def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[P
 class _Panel:
     """One panel of weights, columns of a group from `column` on in vectors of `widths` lanes, and
     what it multiplies: `image`, a number among the groups of all images. `weights`, `table`: as of
-    `_weights`; `left`: the input's zero point if it corrects finished sums, else None."""
+    `_weights`; `left`: the input's zero point if it corrects finished sums, else None; `rest`: of
+    split weights."""
 
     def __init__(
-        self, em: Emit, plan: Plan, image: Position, column: Position, widths: tuple[int, ...]
-    ) -> None:
-        self.em, self.plan, self.image, self.widths = em, plan, image, widths
+        self, em: Emit, plan: Plan, image: Position, column: Position, widths: tuple[int, ...],
+        rest: Places | None,
+    ) -> None:  # fmt: skip
+        self.em, self.plan, self.image, self.widths, self.rest = em, plan, image, widths, rest
         self.column, group = column, image % plan.cut.groups
         self.weights, self.table = _weights(em, plan, group, column)
         self.left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
@@ -304,9 +302,8 @@ class _Panel:
         start, ahead = self._start(), self._ahead(pixel)
         ways = Stretches(em, plan, a, self.weights, sum(self.widths))
         sums = contract(ways, height, self.widths, start=start, ahead=ahead)
-        if plan.split:
-            c, place = self.column // plan.block, run * plan.pixels + pixel
-            at = [sums_at(em, plan, self.image, c + j, place) for j in range(len(self.widths))]
+        if self.rest is not None:
+            at = self.rest(run * plan.pixels + pixel, self.column, len(self.widths))
             sums = added(sums, at)
         sums = self._taken_off(sums, range(height), run, pixel)
         self._finish(sums, run, pixel)

@@ -25,8 +25,10 @@ import numpy as np
 
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, packed_lanes
+from tinsmith.kernels._kernel import Site
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.saturating import Rest
+from tinsmith.kernels.dot.skeleton import buffer_bytes
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side, corrections, elements
 from tinsmith.kernels.layout import LINE
@@ -74,10 +76,30 @@ def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: b
 
 
 @dataclass(frozen=True)
+class Shares:
+    """How the work of a convolution is cut for threads, for each group of each image.
+
+    columns  into how many parts the panels of columns are cut
+    runs     into how many parts the runs of pixels are cut
+    panels   into how many parts the panels of rows of each run are cut
+    near     whether threads share the parts of pixels, rather than those of columns
+    """
+
+    columns: int = 1
+    runs: int = 1
+    panels: int = 1
+    near: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the pixels are cut."""
+        return self.runs * self.panels
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a convolution of packed elements is computed. In scratch lie, in order: the packed input,
-    sums of windows, packed weights that the run computes, and their tables; of `split` weights, in
-    the place of these, the sums of products by the rest."""
+    sums of windows, packed weights that the run computes, and their tables."""
 
     geo: Geometry
     cut: Cut
@@ -85,8 +107,7 @@ class Plan:
     tiling: Tiling  # of the pixels of a run by the columns of a group
     left: Side
     right: Side
-    parts: int  # into how many parts the pixels of a group of an image are cut, for threads
-    near: bool  # whether threads share these parts, rather than panels of columns
+    shares: Shares
     block: int  # channels of a block
     constant: bool  # whether weights and their zero points are constant, and packed beforehand
     off_rows: bool  # whether weights may have zero points, for which sums are corrected
@@ -197,8 +218,7 @@ class Plan:
     def scratch(self) -> int:
         """Bytes of scratch that the plan needs."""
         if self.constant:
-            sums = self.images * self.rest.rows * self.rest.columns if self.split else 0
-            return 4 * (self.weights_at + sums)
+            return 4 * self.weights_at
         return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
 
     @property
@@ -225,6 +245,12 @@ class Plan:
             kernel=kernel, stride=stride, dilation=dilation, begin=begin, most_after=after,
         )  # fmt: skip
         return replace(self, geo=geo, cut=Cut(*cut), flat=bool(flat))
+
+
+def tile_room(site: Site, plan: Plan) -> int:
+    """Bytes of workspace that finishing a tile needs (`buffer_bytes`)."""
+    columns = plan.tiling.columns
+    return buffer_bytes(site, plan.tiling.rows.size, columns.size or sum(columns.tail))
 
 
 # ---- constant weights

@@ -31,7 +31,7 @@ from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.integers_forms import FORMS, Axis, Form, most_of_one_sign
 from tinsmith.kernels.window.integers_pack import pack_row
-from tinsmith.kernels.window.integers_plan import Cut, Plan, cut_groups
+from tinsmith.kernels.window.integers_plan import Cut, Plan, Shares, cut_groups
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, largest, typical
 
@@ -159,7 +159,7 @@ def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
     out = 1, high * form.tile, wide * form.tile
     after = [n + 2 - size - begin for n, size, begin in zip(out, geo.size, geo.begin, strict=True)]
     whole = replace(geo, out=out, most_after=(0, after[1], after[2]))
-    plan = Plan(whole, cut, row, tiling, left, right, 1, False, block, True, False, False)
+    plan = Plan(whole, cut, row, tiling, left, right, Shares(), block, True, False, False)
     return Tiles(form, plan, geo, high, wide, band, at_once)
 
 
