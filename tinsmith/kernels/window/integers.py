@@ -147,7 +147,8 @@ def plan_of(
 ) -> Plan:
     """The plan of a convolution that multiplies by a row of the table of products. `left` and
     `right` tell how the input and the weights are packed for it, and of their zero points; `split`
-    as of `Plan`."""
+    as of `Plan`. Of an input that is packed, pixels that no window of one tap reads are left
+    out."""
     block = block_of(site.target)
     w, zero = site.input(1).const, None
     constant = w is not None
@@ -165,6 +166,9 @@ def plan_of(
         and (not any(map(any, geo.halo)) or _known_zero(site, left) == 0)  # padding is 0
         and (cut.groups == 1 or not cut.inputs % block)
     )  # fmt: skip
+    every = (1, 1, 1)
+    if not direct and geo.taps == 1 and not geo.is_free and not any(map(any, geo.halo)):
+        geo, every = replace(geo, size=geo.out, stride=every), geo.stride
     flat = not direct and geo.is_pointwise and not any(geo.after)
     if direct:
         cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
@@ -180,8 +184,10 @@ def plan_of(
     most = tiling.rows.count if flat else rows
     shares = _shares(site, geo, cut, row, most, tiling.columns.count)
     shares = replace(shares, runs=1, panels=shares.runs) if flat else shares
-    plan = Plan(geo, cut, row, tiling, left, right, shares, block, constant, off_rows,
-                taken is None and not left.is_zero, direct, flat, taken or 0, split)  # fmt: skip
+    plan = Plan(
+        geo, cut, row, tiling, left, right, shares, block, constant, off_rows,
+        taken is None and not left.is_zero, direct, flat, taken or 0, split, every,
+    )  # fmt: skip
     return replace(plan, shares=chunks(plan, site.threads)) if split else plan
 
 

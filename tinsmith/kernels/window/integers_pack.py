@@ -55,7 +55,8 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
     view = em.input(0)
 
     with b.loop(0, width) as w:
-        source = view.at(*plan.geo.place((n, first, d, h, w))).fixed()
+        spot = [at * every for at, every in zip((d, h, w), plan.every, strict=True)]
+        source = view.at(*plan.geo.place((n, first, *spot))).fixed()
         sink = (to + (w + begin) * pixel).fixed()
 
         def move(block: Position, valid: int, count: int) -> None:
