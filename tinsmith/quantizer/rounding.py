@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Node
 from tinsmith.ops._weights import by_outputs, from_outputs, is_convolution, is_matrix_product
+from tinsmith.ops.window import padded, window, windows
 from tinsmith.quantizer.scales import Array, Scale
 
 DAMPING = 0.01
@@ -44,27 +45,15 @@ class Correlations:
         if self.weights.ndim == 2:
             flat = x.reshape(-1, x.shape[-1])
             return [flat[self._picked(len(flat))].astype(np.float64)]
-        kernel = self.weights.shape[2:]
-        pad, rank = self.node.pad or (0,) * (2 * len(kernel)), len(kernel)
-        edges = [(0, 0), (0, 0), *zip(pad[:rank], pad[rank:], strict=True)]
-        x = np.pad(x, edges)
-        spans = [(k - 1) * d + 1 for k, d in zip(kernel, self._pairs("dilation"), strict=True)]
-        taps = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(2, 2 + rank)))
-        steps = tuple(slice(None, None, s) for s in self._pairs("stride"))
-        holes = tuple(slice(None, None, d) for d in self._pairs("dilation"))
-        taps = taps[(slice(None), slice(None), *steps, *holes)]
+        kernel, node = self.weights.shape[2:], self.node
+        win, rank = window(x.shape[2:], kernel, node.stride, node.pad, node.dilation), len(kernel)
         # [n, channels, *places, *kernel] -> [n, *places, channels, *kernel]
-        order = (0, *range(2, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))
-        moved = taps.transpose(order)
+        moved = np.moveaxis(windows(padded(x, win, 0), win), 1, 1 + rank)
         count = int(np.prod(moved.shape[: 1 + rank]))
         rows = self._picked(count)
         places = np.unravel_index(rows, moved.shape[: 1 + rank])
         flat = moved[places].reshape(len(rows), self.group, -1).astype(np.float64)
         return [flat[:, i] for i in range(self.group)]
-
-    def _pairs(self, name: str) -> tuple[int, ...]:
-        """Return the node's attribute `name`, a number for each spatial axis; ones if unset."""
-        return getattr(self.node, name) or (1,) * (self.weights.ndim - 2)
 
     def _picked(self, count: int) -> Array:
         """Return up to ROWS different numbers below `count`, sorted."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.errors import QuantizeError
 from tinsmith.graph import dtype_of
+from tinsmith.ops.quant import spread
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -28,41 +29,24 @@ class Scale:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the greatest integer."""
-        return ends(self.zero.dtype.name, self.bits)
-
-    def spread(self, v: Array, rank: int) -> Array:
-        """Reshape v, which is `scale` or `zero`, so that it broadcasts to tensors of this rank."""
-        if v.size == 1:
-            return v.reshape(())
-        dims = [1] * rank
-        dims[self.axis] = -1
-        return v.reshape(dims)
-
-    def whole(self, x: Array) -> Array:
-        """Return x / scale in float64, neither rounded nor shifted by the zero point."""
-        return x / self.spread(self.scale.astype(np.float64), x.ndim)
+        """The least and the greatest integer: unsigned ones from 0; signed ones symmetric, such as
+        -127 to 127."""
+        if self.zero.dtype.name.startswith("uint"):
+            return 0, 2**self.bits - 1
+        return 1 - 2 ** (self.bits - 1), 2 ** (self.bits - 1) - 1
 
     def quantised(self, x: Array) -> Array:
         """Quantise x: integers of the dtype of `zero`, each rounded to the nearest."""
-        zero = self.spread(self.zero.astype(np.float64), x.ndim)
-        low, high = self.ends
-        return np.clip(np.rint(self.whole(x)) + zero, low, high).astype(np.int32).astype(
-            self.zero.dtype
-        )  # fmt: skip
+        scale, zero = (
+            spread(v.astype(np.float64), x.shape, self.axis, 0) for v in (self.scale, self.zero)
+        )
+        whole = np.clip(np.rint(x / scale) + zero, *self.ends)
+        return whole.astype(np.int32).astype(self.zero.dtype)
 
     def real(self, q: Array) -> Array:
         """Dequantise integers q to float32."""
-        zero = self.spread(self.zero.astype(np.float32), q.ndim)
-        return (q.astype(np.float32) - zero) * self.spread(self.scale, q.ndim)
-
-
-def ends(dtype: str, bits: int) -> tuple[int, int]:
-    """Return (least, greatest) of the integers with `bits` bits in a dtype: unsigned ones from 0;
-    signed ones symmetric, such as -127 to 127."""
-    if dtype.startswith("uint"):
-        return 0, 2**bits - 1
-    return 1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1
+        zero = spread(self.zero.astype(np.float32), q.shape, self.axis, 0)
+        return (q.astype(np.float32) - zero) * spread(self.scale, q.shape, self.axis, 0)
 
 
 def checked(scale: Array, what: str) -> Array:
