@@ -60,17 +60,26 @@ def weights_of(node: Node) -> Weights | None:
 def by_outputs(node: Node, w: Array) -> Array:
     """The weights `w` of a node, with axes moved so that axis 0 is output channels (row m: all
     weights of channel m). The other axes keep their order."""
-    axis, groups = _axis(node, w.ndim), node.attrs.get("group", 1)
+    return by_channels(w, *_axis(node, w.ndim))
+
+
+def from_outputs(node: Node, rows: Array, dims: tuple[int, ...]) -> Array:
+    """The inverse of `by_outputs`: weights of shape `dims` from `rows` [output channels, ...],
+    whose other axes may be flattened."""
+    return from_channels(rows, *_axis(node, len(dims)), dims)
+
+
+def by_channels(w: Array, axis: int, groups: int) -> Array:
+    """The weights `w` with axes moved so that axis 0 counts the channels of `axis`. If that is not
+    axis 0, axis 0 is cut into `groups` equal parts, each of which has channels of its own."""
     if axis == 0:
         return w
     apart = np.moveaxis(w.reshape(groups, -1, *w.shape[1:]), axis + 1, 1)
     return apart.reshape(-1, *apart.shape[2:])
 
 
-def from_outputs(node: Node, rows: Array, dims: tuple[int, ...]) -> Array:
-    """The inverse of `by_outputs`: weights of shape `dims` from `rows` [output channels, ...],
-    whose other axes may be flattened."""
-    axis, groups = _axis(node, len(dims)), node.attrs.get("group", 1)
+def from_channels(rows: Array, axis: int, groups: int, dims: tuple[int, ...]) -> Array:
+    """The inverse of `by_channels`: weights of shape `dims`."""
     if axis == 0:
         return rows.reshape(dims)
     first, outputs, others = dims[0] // groups, dims[axis], dims[1:axis] + dims[axis + 1 :]
@@ -79,7 +88,7 @@ def from_outputs(node: Node, rows: Array, dims: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.moveaxis(apart, 1, axis + 1).reshape(dims))
 
 
-def _axis(node: Node, rank: int) -> int:
+def _axis(node: Node, rank: int) -> tuple[int, int]:
     found = weights_of(node)
     assert found is not None, node
-    return found.axis % rank
+    return found.axis % rank, node.attrs.get("group", 1)

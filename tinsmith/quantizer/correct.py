@@ -6,16 +6,13 @@ quantised one need not be run."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._weights import is_convolution, is_matrix_product
-from tinsmith.quantizer.places import weighted
-
-Array = np.ndarray[Any, Any]
+from tinsmith.quantizer.places import bias_of, set_const, weighted
+from tinsmith.quantizer.scales import Array
 
 
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
@@ -38,24 +35,19 @@ def add_bias(graph: Graph, node: Node, shift: Array) -> None:
     """Subtract `shift` [outputs] from a node's results, in place: in its bias, which is made if
     there is none; for an operator that takes no bias, in the constant that its only reader adds.
     If neither is possible, or the bias is computed, nothing changes."""
-    found = weighted(node)
+    found, old = weighted(node), bias_of(node)
     if found is not None and found.bias is not None:
-        old = node.inputs[found.bias] if len(node.inputs) > found.bias else None
-        exact = 0.0 if old is None else old.const
-        if exact is None:
-            return
-        value = graph.const(
-            (exact - shift).astype(np.float32), f"{node.name}_bias" if old is None else old.name
-        )
-        if len(node.inputs) <= found.bias:
-            node.inputs = (*node.inputs, None)
-        graph.set_input(node, found.bias, value)
-        return
-    if (user := _added(node.output)) is not None:
-        place = next(i for i, v in enumerate(user.inputs) if v is not None and v.const is not None)
-        old = user.inputs[place]
-        assert old is not None and old.const is not None
-        graph.set_input(user, place, graph.const((old.const - shift).astype(np.float32), old.name))
+        if old is None:
+            if len(node.inputs) <= found.bias:
+                node.inputs = (*node.inputs, None)
+            value = graph.const((0.0 - shift).astype(np.float32), f"{node.name}_bias")
+            graph.set_input(node, found.bias, value)
+        elif old.const is not None:
+            set_const(graph, node, found.bias, old.const - shift)
+    elif (user := _added(node.output)) is not None:
+        for place, v in enumerate(user.inputs):
+            if v is not None and v.const is not None:  # one of two
+                set_const(graph, user, place, v.const - shift)
 
 
 def _added(v: Value) -> Node | None:

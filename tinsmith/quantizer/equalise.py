@@ -8,16 +8,12 @@ channels loses little."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.ops._weights import is_convolution
-from tinsmith.quantizer.places import computed, weighted
-from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
+from tinsmith.ops._weights import by_channels, from_channels, is_convolution
+from tinsmith.quantizer.places import bias_of, computed, set_const, weighted
+from tinsmith.quantizer.scales import Array
 
 ROUNDS = 20
 """Rounds over all pairs, at most. Estimated: chains of layers settle in fewer."""
@@ -25,19 +21,10 @@ SETTLED = 1e-3
 """Rounds end when no factor differs from 1 by more. Estimated."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two convolutions with only homogeneous nodes between them, so that output channels of the
-    first are input channels of the second."""
-
-    first: Node
-    second: Node
-
-
-def pairs_of(graph: Graph) -> list[Pair]:
+def pairs_of(graph: Graph) -> list[tuple[Node, Node]]:
     """Return all pairs of convolutions with constant weights, the first with a constant bias or
     none, and only homogeneous nodes between them, where nothing else reads the weights or the
-    values between."""
+    values between: output channels of the first are input channels of the second."""
     found = []
     for node in graph.nodes:
         if not is_convolution(node) or weighted(node) is None:
@@ -50,7 +37,7 @@ def pairs_of(graph: Graph) -> list[Pair]:
         if first is None or not is_convolution(first) or weighted(first) is None:
             continue
         if alone and len(computed(first)) == 1 and _own_weights(first) and _own_weights(node):
-            found.append(Pair(first, node))
+            found.append((first, node))
     return found
 
 
@@ -78,48 +65,27 @@ def equalise(graph: Graph) -> int:
     return len(pairs)
 
 
-def _equalise(graph: Graph, pair: Pair) -> float:
+def _equalise(graph: Graph, pair: tuple[Node, Node]) -> float:
     """Multiply each channel in the first layer (weights and bias) by its c, and divide it in the
     second, so that its largest weights are equal in both. Return the largest |c - 1|; 0 where the
     layers' numbers of channels differ, and nothing is changed."""
-    w1, w2 = (_const(n.inputs[1]) for n in (pair.first, pair.second))
-    r1 = np.abs(w1).reshape(len(w1), -1).max(axis=1).astype(np.float64)
-    by_input = _by_input(w2, pair.second.group)
-    r2 = np.abs(by_input).max(axis=(1, 2)).astype(np.float64)
+    first, second = pair
+    w1, w2 = _const(first.inputs[1]), _const(second.inputs[1])
+    by_input = by_channels(w2, 1, second.group)
+    r1, r2 = (np.abs(w).reshape(len(w), -1).max(axis=1).astype(np.float64) for w in (w1, by_input))
     if len(r1) != len(r2):
         return 0.0
     used = (r1 > 0) & (r2 > 0)
     factor = np.ones(len(r1))
     factor[used] = np.sqrt(r2[used] / r1[used])
-    _set(graph, pair.first, 1, w1 * factor.reshape(-1, *(1,) * (w1.ndim - 1)))
-    if len(pair.first.inputs) > 2 and pair.first.inputs[2] is not None:
-        _set(graph, pair.first, 2, _const(pair.first.inputs[2]) * factor)
-    scaled = by_input / factor[:, None, None]
-    _set(graph, pair.second, 1, _from_input(scaled, w2.shape, pair.second.group))
+    set_const(graph, first, 1, w1 * factor.reshape(-1, *(1,) * (w1.ndim - 1)))
+    if (bias := bias_of(first)) is not None:
+        set_const(graph, first, 2, _const(bias) * factor)
+    scaled = by_input / factor.reshape(-1, *(1,) * (w2.ndim - 1))
+    set_const(graph, second, 1, from_channels(scaled, 1, second.group, w2.shape))
     return float(np.abs(factor - 1).max())
 
 
 def _const(v: Value | None) -> Array:
     assert v is not None and v.const is not None
     return v.const
-
-
-def _by_input(w: Array, group: int) -> Array:
-    """Reorder weights [outputs, inputs of a group, taps...] to [input channel, outputs of its
-    group, taps]."""
-    outputs, inputs = w.shape[:2]
-    apart = w.reshape(group, outputs // group, inputs, -1)
-    return apart.transpose(0, 2, 1, 3).reshape(group * inputs, outputs // group, -1)
-
-
-def _from_input(v: Array, shape: tuple[int, ...], group: int) -> Array:
-    """The inverse of `_by_input`; `shape` is that of the weights."""
-    outputs, inputs = shape[:2]
-    apart = v.reshape(group, inputs, outputs // group, -1).transpose(0, 2, 1, 3)
-    return apart.reshape(shape)
-
-
-def _set(graph: Graph, node: Node, place: int, array: Array) -> None:
-    """Replace the constant that is input number `place` of a node by an array."""
-    old = node.operand(place)
-    graph.set_input(node, place, graph.const(array.astype(np.float32), old.name))

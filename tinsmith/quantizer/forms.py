@@ -98,10 +98,8 @@ def insert_layers(
         factor = np.float32(1) / (bottom * multiplier(scale))
         outputs = q.shape[-1] if is_matrix_product(node) else q.shape[0]
         y = at("Mul", at("Cast", whole, to="float32"), at.outputs(np.full(outputs, factor)))
-        found = places.weighted(node)
-        if found is not None and found.bias is not None and len(node.inputs) > found.bias:
-            bias = node.inputs[found.bias]
-            assert bias is not None and bias.const is not None
+        if (bias := places.bias_of(node)) is not None:
+            assert bias.const is not None
             y = at("Add", y, at.outputs(bias.const))
         graph.replace(node.output, y)
         assert whole.producer is not None
@@ -151,8 +149,7 @@ class _Adding:
     node: Node
 
     def __call__(self, op: str, *inputs: Value, **attrs: Any) -> Value:
-        origin = self.node.origin
-        return self.graph.add(OPS[op], *inputs, before=self.node, origin=origin, **attrs).output
+        return OPS[op](*inputs, before=self.node, origin=self.node.origin, **attrs)
 
     def bytes(self, x: Value, scale: Array) -> Value:
         """Add nodes for x * scale as int8, rounded, halves away from zero, and clipped to -127 to

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.quantizer.places import data_of, weighted
+from tinsmith.quantizer.places import bias_of, data_of, weighted
 from tinsmith.quantizer.scales import Array, Scale
 
 Rounded = Callable[[Node, int], tuple[Array, Scale]]
@@ -64,13 +64,10 @@ def _dequantised(graph: Graph, node: Node, q: Array, scale: Array, axis: int, na
 def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale] | None:
     """Return (number of the input with weights, of the input with the bias, scale of the data) for
     a node with a constant bias; None if it has none."""
-    found = weighted(node)
-    if found is None or found.bias is None or len(node.inputs) <= found.bias or not found.data:
+    found, bias = weighted(node), bias_of(node)
+    if found is None or found.bias is None or bias is None or bias.const is None or not found.data:
         return None
-    bias, x = node.inputs[found.bias], node.inputs[found.data[0]]
-    if bias is None or bias.const is None or x is None:
-        return None
-    return found.inputs[0], found.bias, scales[x]
+    return found.inputs[0], found.bias, scales[node.operand(found.data[0])]
 
 
 def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Scale) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import numpy as np
+
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._weights import Weights, is_matrix_product, weights_of
+from tinsmith.quantizer.scales import Array
 
 CARRIERS = ("Reshape", "Transpose", "Slice", "Split", "MaxPool")
 """Operators whose results are elements of their first input: the input is quantised instead of the
@@ -32,6 +35,21 @@ def weighted(node: Node) -> Weights | None:
         if v.const is not None and not v.const.size:
             return None
     return found
+
+
+def bias_of(node: Node) -> Value | None:
+    """Return the bias that a node with constant weights (`weighted`) reads; None if it reads none,
+    and for any other node."""
+    found = weighted(node)
+    if found is None or found.bias is None or len(node.inputs) <= found.bias:
+        return None
+    return node.inputs[found.bias]
+
+
+def set_const(graph: Graph, node: Node, place: int, array: Array) -> None:
+    """Replace the constant that is input number `place` of a node by an array, as float32."""
+    old = node.operand(place)
+    graph.set_input(node, place, graph.const(array.astype(np.float32), old.name))
 
 
 def axis_of(node: Node, found: Weights) -> int | None:
