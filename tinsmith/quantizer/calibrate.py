@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import with_outputs
-from tinsmith.progress import tell
 from tinsmith.quantizer.data import Batch, Samples
+from tinsmith.quantizer.scales import Array
 from tinsmith.quantizer.statistics import Statistics
 
-Array = np.ndarray[Any, Any]
 ROOM = 1 << 27
 """Bytes of all observed values of one batch, at most, unless one sample takes more. Estimated."""
 BATCH = 32
@@ -43,12 +42,6 @@ class Values:
             found |= dict(zip(self.inner, self.net.run(arrays), strict=True))
         return found
 
-    def over(self, samples: Iterable[Batch], what: str, number: int) -> Iterator[dict[str, Array]]:
-        """Yield `of` each of `number` batches; report progress as `what`."""
-        for i, batch in enumerate(samples):
-            tell(i, number, what)
-            yield self.of(batch)
-
 
 def observe(
     graph: Graph, axes: Mapping[str, int], samples: Samples, counts: bool, threads: int
@@ -62,8 +55,8 @@ def observe(
     if counts:
         steps.append(("histograms", Statistics.count))
     for what, step in steps:
-        for arrays in values.over(samples, what, samples.number):
-            for name, x in arrays.items():
+        for batch in samples.told(what):
+            for name, x in values.of(batch).items():
                 step(found[name], np.asarray(x))
     return found
 

@@ -13,9 +13,10 @@ from tinsmith.errors import CalibrationError, MissingFile, TypeRuleError
 from tinsmith.formats import npz
 from tinsmith.graph import Graph, Type, Value, shapes_agree
 from tinsmith.graph.copy import shaped_types
+from tinsmith.progress import tell
+from tinsmith.quantizer.scales import Array
 from tinsmith.runtime.inputs import transposing
 
-Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
 FILES = (".npy", ".npz")
 """The endings of the files of a folder that are read as arrays."""
@@ -128,6 +129,12 @@ class Samples:
 
     def __iter__(self) -> Iterator[Batch]:
         return self._batches([])
+
+    def told(self, what: str) -> Iterator[Batch]:
+        """Yield all batches; report progress as `what`."""
+        for i, batch in enumerate(self):
+            tell(i, self.number, what)
+            yield batch
 
     def _batches(self, labels: list[Array]) -> Iterator[Batch]:
         """Yield all batches, and add the labels of each source to `labels`."""

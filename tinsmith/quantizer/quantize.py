@@ -203,8 +203,7 @@ class _Quantising:
         keep = self.keep
         pairs = self.build(keep, FORMS["qdq"])
         layers = layers_of(self.exact, pairs, self.samples, self.settings.threads)
-        float_ = self.float_
-        trial = self._tried(float_, keep)
+        trial = self._tried(keep)
         kept: list[str] = []
         most = self.settings.max_drop
         if most is not None and np.isnan(trial.judgement.drop):
@@ -212,7 +211,7 @@ class _Quantising:
                 "max_drop has nothing to measure: no output is compared; leave it out"
             )
         if most is not None and trial.judgement.drop > most:
-            kept, trial = self._keep(layers, float_, keep, most)
+            kept, trial = self._keep(layers, most)
         layers += [
             Layer(n.name, n.op.name, math.nan)
             for n in self._targets(self.exact, ())
@@ -222,10 +221,11 @@ class _Quantising:
             self.notes.append(
                 "few samples: ranges are better of a few hundred, as the model sees them in use"
             )
-        told = timed(layers, float_, trial.values, self.samples, keep | set(kept))
+        keep = keep | set(kept)
+        told = timed(layers, self.float_, trial.values, self.samples, keep)
         return Quantized(
             trial.graph, self.settings, told, trial.judgement, tuple(kept), self.equalised,
-            tuple(self.notes), self.exact, self._scales(keep | set(kept)), self.samples.total,
+            tuple(self.notes), self.exact, self._scales(keep), self.samples.total,
         )  # fmt: skip
 
     def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:
@@ -307,7 +307,8 @@ class _Quantising:
                 found[node.name] = Correlations(node, w.const)
         sources = {name: places.data_of(c.node)[0] for name, c in found.items()}
         values = Values(self.exact, [v.name for v in sources.values()], self.settings.threads)
-        for arrays in values.over(self.samples, "correlations", self.samples.number):
+        for batch in self.samples.told("correlations"):
+            arrays = values.of(batch)
             for name, one in found.items():
                 v = sources[name]
                 scale = self.scales.get(self.form.root(v).name)
@@ -339,16 +340,14 @@ class _Quantising:
     def _outputs(self, graph: Graph) -> Values:
         return Values(graph, [v.name for v in graph.outputs], self.settings.threads)
 
-    def _tried(self, float_: Values, keep: Collection[str]) -> _Trial:
+    def _tried(self, keep: Collection[str]) -> _Trial:
         """Build the quantised graph in which nodes named in `keep` stay float, and compare its
         outputs with the float model's."""
         graph = self.build(keep)
         values = self._outputs(graph)
-        return _Trial(graph, values, judge(float_, values, self.samples, self.labels))
+        return _Trial(graph, values, judge(self.float_, values, self.samples, self.labels))
 
-    def _keep(
-        self, layers: Sequence[Layer], float_: Values, keep: set[str], most: float
-    ) -> tuple[list[str], _Trial]:
+    def _keep(self, layers: Sequence[Layer], most: float) -> tuple[list[str], _Trial]:
         """Find, by halving, how many operators beyond `keep` must stay in float32, lowest decibels
         first, for the loss to be at most `most` points. Return their names, and the model made so;
         all operators if fewer do not suffice."""
@@ -359,7 +358,7 @@ class _Quantising:
         while low < high or best is None:
             middle = (low + high) // 2
             tell(low, len(order), "operators kept in float32")
-            found = self._tried(float_, keep | set(order[:middle]))
+            found = self._tried(self.keep | set(order[:middle]))
             if found.judgement.drop <= most or middle == len(order):
                 high, best = middle, found
                 if low == high:

@@ -6,14 +6,13 @@ The methods balance the errors of rounding and clipping differently."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from tinsmith.quantizer.scales import Array
 from tinsmith.quantizer.statistics import BINS, Statistics
 from tinsmith.records import dataclass
 
-Array = np.ndarray[Any, Any]
 Range = tuple[float, float]
 
 TAIL = 1e-4
@@ -69,18 +68,18 @@ def kl(s: Statistics) -> Range:
     """ncnn's range: that of the observed values, clipped to [-t, t]. t is chosen so that the
     histogram of magnitudes up to t has the least relative entropy to itself in LEVELS levels. Empty
     bins get the probability SMOOTH."""
-    return _cut(s, _threshold(s.sizes, smooth=True) + 0.5)
+    return _cut(s, smooth=True)
 
 
 def tensorrt(s: Statistics) -> Range:
     """The range of TensorRT's calibration: as `kl`, but empty bins are left out."""
-    return _cut(s, _threshold(s.sizes, smooth=False) + 0.5)
+    return _cut(s, smooth=False)
 
 
-def _cut(s: Statistics, bins: float) -> Range:
-    """The range of the observed values, clipped to [-t, t]: t is `bins` bins of the
-    histogram of magnitudes."""
-    most = bins * s.largest / BINS
+def _cut(s: Statistics, smooth: bool) -> Range:
+    """The range of the observed values, clipped to [-t, t]: t lies half a bin of the histogram
+    of magnitudes beyond the bins that `_threshold` counts."""
+    most = (_threshold(s.sizes, smooth) + 0.5) * s.largest / BINS
     return max(s.low, -most), min(s.high, most)
 
 

@@ -17,16 +17,14 @@ from tinsmith.compiler.loss import Noise, operators_alone, with_alone
 from tinsmith.compiler.write import write
 from tinsmith.errors import OptionError, TinsmithError, counted
 from tinsmith.graph import Graph
-from tinsmith.progress import tell
 from tinsmith.quantizer.calibrate import Values
 from tinsmith.quantizer.data import Samples
 from tinsmith.quantizer.forms import table_of
-from tinsmith.quantizer.scales import Scale
+from tinsmith.quantizer.scales import Array, Scale
 from tinsmith.quantizer.settings import Settings
 from tinsmith.records import dataclass
 from tinsmith.writers.registry import check_out, files_at
 
-Array = np.ndarray[Any, Any]
 LOW = 10.0
 """Layers of fewer decibels are reported: their noise has more than a tenth of the signal's power.
 Layers of 8 bits have 25 and more."""
@@ -169,8 +167,7 @@ def layers_of(exact: Graph, lossy: Graph, samples: Samples, threads: int) -> lis
     graph = with_alone(exact, alone)
     net = compile_model(graph, threads=threads, progress=False)
     noise = [Noise() for _ in alone]
-    for i, batch in enumerate(samples):
-        tell(i, samples.number, "layers")
+    for batch in samples.told("layers"):
         got = net.run({n: batch[n] for n in net.inputs})
         for j, one in enumerate(noise):
             one.add(got[2 * j], got[2 * j + 1])
@@ -186,8 +183,7 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
     noise = {n: Noise() for n in names}
     right = ideal = same = total = 0
     classes = False
-    for i, batch in enumerate(samples):
-        tell(i, samples.number, "outputs")
+    for batch in samples.told("outputs"):
         want, got = exact.of(batch), lossy.of(batch)
         for n, found in noise.items():
             if isinstance(want[n], np.ndarray) and want[n].dtype.kind not in "Oc":

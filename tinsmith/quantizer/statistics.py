@@ -4,14 +4,12 @@ depend on the amount of data."""
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import CalibrationError
+from tinsmith.quantizer.scales import Array
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 BINS = 2048
 """Bins of a histogram on each side of zero, as in ncnn and TensorRT."""
