@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tinsmith.errors import CalibrationError, QuantizeError
+from tinsmith.ops.quant import spread
 from tinsmith.quantizer.ranges import METHODS, TAIL
 from tinsmith.quantizer.scales import Scale, of_range, of_weights
 from tinsmith.quantizer.statistics import BINS, Statistics
@@ -156,7 +157,7 @@ def test_weights_are_within_half_a_step(bits: int, axis: int | None) -> None:
     scale = of_weights(w, axis, bits)
     assert scale.scale.size == (1 if axis is None else w.shape[axis])
     off = np.abs(scale.real(scale.quantised(w)) - w)
-    assert np.all(off <= scale.spread(scale.scale, 4) * 0.501)
+    assert np.all(off <= spread(scale.scale, w.shape, scale.axis, 0) * 0.501)
     assert scale.quantised(w).dtype.name == f"int{bits}"
     best = of_weights(w, axis, bits, best=True)
     error = [float(np.square(s.real(s.quantised(w)) - w).sum()) for s in (best, scale)]
