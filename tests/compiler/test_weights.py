@@ -157,7 +157,7 @@ def test_what_would_be_noise_or_overflow_stays():
     g.outputs = [OPS["MatMul"](x, g.const(w, "w"))]
     context = Context()
     assert weights.SmallWeights("int8").run(g, context) == 0
-    assert "w would lose nan% of its power" in context.refusals[0].reason
+    assert "w would lose nan% of its power" in context.told.refusals[0].reason
     g.constants()[0].const = np.full((64, 64), 1e6, np.float32)
     assert weights.SmallWeights("float16").run(g, context) == 0
 

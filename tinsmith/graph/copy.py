@@ -228,6 +228,18 @@ def _content(v: Value | None) -> Hashable:
     return v.dtype.str, np.ascontiguousarray(v.const).tobytes()
 
 
+def with_nested(attrs: Mapping[str, Any], make: Callable[[Graph], Graph]) -> dict[str, Any]:
+    """A node's attributes in which `make(graph)` takes the place of each graph (graphs may also lie
+    in tuples)."""
+
+    def own(value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(map(own, value))
+        return make(value) if isinstance(value, Graph) else value
+
+    return {name: own(value) for name, value in attrs.items()}
+
+
 def with_numbers(graph: Graph, number: Callable[[Size], int]) -> Graph:
     """A copy of a graph, with the same names, in which each `Size` (a size that only a call tells)
     is replaced by `number(size)`: in types, attributes, constants and nested graphs."""

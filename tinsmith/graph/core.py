@@ -95,16 +95,11 @@ class Graph:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         """A copy, also of nested graphs, that shares the arrays of constants."""
-        from tinsmith.graph.copy import Copier
-
-        def own(value: Any) -> Any:
-            if type(value) is tuple:
-                return tuple(map(own, value))
-            return value.__deepcopy__(memo) if isinstance(value, Graph) else value
+        from tinsmith.graph.copy import Copier, with_nested
 
         memo[id(self)] = new = Copier(self).copy({})
         for node in new.nodes:
-            node.attrs = {name: own(value) for name, value in node.attrs.items()}
+            node.attrs = with_nested(node.attrs, lambda graph: graph.__deepcopy__(memo))
         return new
 
     def __reduce__(self) -> tuple[Any, ...]:

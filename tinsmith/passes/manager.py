@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeVar, cast
 
 from tinsmith.errors import OptionError, PassError, ReferenceFailed, TinsmithError, TypeRuleError
 from tinsmith.graph import Graph, Node
+from tinsmith.graph.copy import with_nested
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.choice import COURSE, PASSES, STAGES, Entry, list_passes, parse_spec
 from tinsmith.passes.pipelines import place
@@ -51,20 +51,14 @@ class Pass(Protocol):
 class Context:
     """What a pass may know besides the graph, and where it reports.
 
-    matches   for each rule set the nodes at which a pattern may match; None: not known
-    refusals  for `explain`: nodes at which something was not done, and why
-    notes     for `explain`: what was done at a node, where its step in the plan does not show it
-    counts    how often each rule fired, by its name
-    absorbed  nodes that rules merged into others: name -> (rule, name of the other node)
+    matches  for each rule set the nodes at which a pattern may match; None: not known
+    told     what passes and rules report in a round, without `Report.entries`
     """
 
     matches: Mapping[RuleSet, list[Node]] | None = None
     byte_rate: float = 1.0
     """How many products of bytes the machine adds up in the time of one product of floats."""
-    refusals: list[Refusal] = field(default_factory=list)
-    notes: list[Refusal] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    absorbed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    told: Report = field(default_factory=Report)
 
     seen: dict[RuleSet, int] = field(default_factory=dict)
     """How much of `Graph.edited` each rule set has seen."""
@@ -98,11 +92,11 @@ class Context:
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
         """Record that `rule` (or a pass) did nothing at the node, and why; `others` are the names
         of further nodes concerned."""
-        self.refusals.append(Refusal(rule, node, reason, (node, *others)))
+        self.told.refusals.append(Refusal(rule, node, reason, (node, *others)))
 
     def note(self, rule: str, node: str, what: str) -> None:
         """Record what `rule` (or a pass) did at a node, where its step does not show it."""
-        self.notes.append(Refusal(rule, node, what, (node,)))
+        self.told.notes.append(Refusal(rule, node, what, (node,)))
 
 
 FASTER = 2.0
@@ -138,9 +132,9 @@ class RunRules:
         if self.when is not None and not self.when(context):
             return 0
         done = rewrite(graph, self.rules, start=context.start(graph, self.rules))
-        context.refusals += done.refusals
-        context.counts += done.counts
-        context.absorbed |= done.absorbed
+        context.told.refusals += done.refusals
+        context.told.counts += done.counts
+        context.told.absorbed |= done.absorbed
         return done.changes
 
 
@@ -209,13 +203,18 @@ def run_passes(
     passes = _chosen(stage, device, spec)
     report = Report()
 
-    def run(sub: Graph) -> None:
-        report.add(run_passes(sub, stage, device, spec, verify=verify, byte_rate=byte_rate))
+    def own(node: Node, nested: Graph) -> Graph:
+        copy = nested.clone()  # clones of the outer graph share the original
+        try:
+            report.add(run_passes(copy, stage, device, spec, verify=verify, byte_rate=byte_rate))
+        except (TypeRuleError, ReferenceFailed) as error:
+            report.refusals.append(Refusal("nested-passes", node.name, str(error), (node.name,)))
+            return nested.clone()
+        return copy
 
     for node in graph.nodes:
         if "control" in node.op.traits and "region" not in node.op.traits:
-            for key, value in node.attrs.items():
-                node.attrs[key] = _own(value, node, run, report)
+            node.attrs = with_nested(node.attrs, partial(own, node))
     settled: set[str] = set()
     context = Context(byte_rate=byte_rate)
     if matches is not None:
@@ -304,29 +303,9 @@ def _round(
         else:
             settled.add(name)
         report.entries.append((name, changes, time.perf_counter() - start))
-    fresh = {(r.rule, r.node): r for r in context.refusals}
+    told, context.told = context.told, Report()
+    fresh = {(r.rule, r.node): r for r in told.refusals}
     report.refusals = [r for r in report.refusals if (r.rule, r.node) not in fresh]
-    report.refusals += fresh.values()
-    report.notes += context.notes
-    report.counts += context.counts
-    report.absorbed |= context.absorbed
-    for told in (context.refusals, context.notes, context.counts, context.absorbed):
-        told.clear()
+    told.refusals = list(fresh.values())
+    report.add(told)
     return changed
-
-
-def _own(value: Any, node: Node, run: Callable[[Graph], None], report: Report) -> Any:
-    """The value of an attribute of `node`, with each graph in it replaced by a copy that `run` has
-    edited, as clones of the outer graph share the original. If the types of a graph turn out wrong,
-    its copy is unedited, and the report says why."""
-    if isinstance(value, tuple):
-        return tuple(_own(v, node, run, report) for v in cast(tuple[Any, ...], value))
-    if not isinstance(value, Graph):
-        return value
-    own = value.clone()
-    try:
-        run(own)
-    except (TypeRuleError, ReferenceFailed) as error:
-        report.refusals.append(Refusal("nested-passes", node.name, str(error), (node.name,)))
-        return value.clone()
-    return own

@@ -16,9 +16,10 @@ class Report:
     """What a stage of passes did to a graph.
 
     entries   (name of the pass, how often it changed something, seconds) for each run of a pass
-    refusals  what was not done, and why; notes: what was done, though no step shows it
+    refusals  for `explain`: nodes at which something was not done, and why
+    notes     for `explain`: what was done at a node, where its step in the plan does not show it
     counts    how often each rule fired
-    absorbed  name of a source node -> (rule that merged it, name of the other node)
+    absorbed  name of a source node -> (rule that merged it into another, name of the other node)
     """
 
     entries: list[tuple[str, int, float]] = field(default_factory=list)

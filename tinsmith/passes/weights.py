@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.errors import OptionError, PassChoiceError
 from tinsmith.graph import Graph, Node, Value, dtype_of
+from tinsmith.graph.copy import with_nested
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import is_matrix_product, weights_of
 from tinsmith.passes.facts import Array
@@ -62,17 +63,9 @@ def spec_of(text: object) -> str:
 def shrunk(graph: Graph, kind: str, block: int) -> Graph:
     """A copy of a graph whose large weights have the element type `kind`, and blocks of so many
     weights share a scale, also in nested graphs; see `SmallWeights`."""
-
-    def own(value: Any) -> Any:
-        if isinstance(value, Graph):
-            return shrunk(value, kind, block)
-        return tuple(map(own, value)) if isinstance(value, tuple) else value
-
     copy = graph.clone()
     for node in copy.nodes:
-        if "control" in node.op.traits:
-            for key, value in node.attrs.items():
-                node.attrs[key] = own(value)
+        node.attrs = with_nested(node.attrs, lambda nested: shrunk(nested, kind, block))
     SmallWeights(kind, block).run(copy, Context())
     return copy
 
