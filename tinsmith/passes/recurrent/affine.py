@@ -113,9 +113,15 @@ def _sum(a: Array | None, b: Array | None) -> Array | None:
 
 
 def rows(lead: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Leading dims without ones: two values whose `rows` are equal have the same rows, so that
-    neither is broadcast to the other."""
+    """Dims without ones: two values whose leading dims have equal `rows` have the same rows, so
+    that neither is broadcast to the other."""
     return tuple(d for d in lead if d != 1)
+
+
+def nameless(shape: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """A shape with "" for every symbol, to compare values whose dims are equal, whatever their
+    symbols are called (graph outputs have symbols of their own)."""
+    return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
 
 
 class Weights:

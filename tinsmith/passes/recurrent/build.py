@@ -91,10 +91,7 @@ class Builder:
             base = self.edit.op("Gather", base, np.array(places, np.int64), axis=axis)
         elif places[0] != 0 or size != len(places):
             base = self.edit.op("Slice", base, *map(i64, (places[0], places[-1] + 1, axis)))
-        if axis == 0:
-            return base
-        rest = [a for a in range(len(base.shape)) if a != axis]  # type: ignore[arg-type]
-        return self.edit.op("Transpose", base, perm=(axis, *rest))
+        return self.edit.turned(base, axis, 0)
 
     def _operands(self, courses: Sequence[Course]) -> list[Value | None]:
         """The operator's constants w [D, gates * H, I], r [D, gates * H, H], and b [D, 2 * gates *

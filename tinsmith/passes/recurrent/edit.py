@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import i64
+from tinsmith.passes.recurrent.affine import rows
 from tinsmith.rewrite import Skip, meet
 
 
@@ -40,15 +41,22 @@ class Editor:
         only dims of 1 differ, or if one is 0."""
         if value.shape == tuple(dims):
             return value
-        target = [-1 if isinstance(d, str) else d for d in dims]
-        if value.shape is not None and target.count(-1) > 1 and _same(value.shape, dims):
-            ones = np.array([i for i, d in enumerate(value.shape) if d == 1], np.int64)
+        target, shape = [-1 if isinstance(d, str) else d for d in dims], value.shape
+        if shape is not None and target.count(-1) > 1 and rows(shape) == rows(tuple(dims)):
+            ones = np.array([i for i, d in enumerate(shape) if d == 1], np.int64)
             more = np.array([i for i, d in enumerate(dims) if d == 1], np.int64)
             value = self.op("Squeeze", value, ones) if len(ones) else value
             return self.op("Unsqueeze", value, more) if len(more) else value
         if target.count(-1) > 1 or 0 in target:
             raise Skip(f"a result of the shape {list(dims)} cannot be made by a reshape")
         return self.op("Reshape", value, np.array(target, np.int64))
+
+    def turned(self, value: Value, axis: int, place: int) -> Value:
+        """The value with one axis moved to another place, as by numpy's moveaxis."""
+        assert value.shape is not None
+        order = [a for a in range(len(value.shape)) if a != axis]
+        order.insert(place, axis)
+        return value if axis == place else self.op("Transpose", value, perm=tuple(order))
 
     def put(self, old: Value, new: Value) -> None:
         """Let all that reads `old` read `new`, which gets the more exact of both types."""
@@ -66,8 +74,3 @@ class Editor:
             self.put(old, self.reshape(make(), old.shape))
         if producer is not None:
             self.graph.sweep([producer])
-
-
-def _same(shape: Sequence[Dim], dims: Sequence[Dim]) -> bool:
-    """Whether two shapes are equal but for dimensions of 1."""
-    return [d for d in shape if d != 1] == [d for d in dims if d != 1]

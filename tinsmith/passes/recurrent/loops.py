@@ -159,10 +159,7 @@ class _LoopStep:
         if base.shape is None:
             raise Skip(f"the rank of {base.name!r} is not known")
         axis %= len(base.shape)
-        base = self._cut(edit, base, axis, read)
-        rest = [a for a in range(len(base.shape)) if a != axis]  # type: ignore[arg-type]
-        if axis != 0:
-            base = edit.op("Transpose", base, perm=(axis, *rest))
+        base = edit.turned(self._cut(edit, base, axis, read), axis, 0)
         steps, *lead, last = base.shape  # type: ignore[misc]
         if last != width:
             raise Skip(f"the input {base.name!r} is reshaped in the step")
@@ -199,17 +196,10 @@ class _LoopStep:
     def _item(self, edit: Editor, item: Item, y: Value, reverse: bool) -> Value:
         """The operator's result y [T, 1, N, H] as the loop's result that `item` describes: stacked
         along the same axis, in the same order. `reverse`: the operator goes backwards."""
-        whole = y
-        if item.backward != reverse:
-            whole = edit.reverse(y)
+        whole = edit.reverse(y) if item.backward != reverse else y
         assert y.shape is not None and item.value.shape is not None
         whole = edit.reshape(whole, (y.shape[0], *_like(item.value, y)))
-        rank = len(item.value.shape) + 1
-        axis = item.axis % rank
-        if axis == 0:
-            return whole
-        order = (*range(1, axis + 1), 0, *range(axis + 1, rank))
-        return edit.op("Transpose", whole, perm=order)
+        return edit.turned(whole, 0, item.axis % (len(item.value.shape) + 1))
 
 
 def _like(value: Value, y: Value) -> Sequence[Dim]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
+from tinsmith.passes.recurrent.affine import nameless
 from tinsmith.passes.recurrent.course import Course
 from tinsmith.passes.recurrent.edit import Editor
 from tinsmith.passes.recurrent.places import is_view, join_axis, under_views
@@ -66,7 +67,7 @@ def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
     step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
     steps = [None if v is None else step_of.get(under_views(v)) for v in node.inputs]
     times = [None if k is None else course.time(k) for k in steps]
-    shapes = {_numbers(v.shape): v.shape for v in node.inputs if v is not None}
+    shapes = {nameless(v.shape): v.shape for v in node.inputs if v is not None}
     up = list(range(len(cells)))
     if times not in (up, up[::-1]) or len(shapes) != 1:
         return None
@@ -91,13 +92,9 @@ def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
 def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
     """Replace the value `out` by `steps` [T, ...], with the axis T at the axis along which `node`
     concatenates, reshaped to the shape of `out`."""
-    shape = steps.shape
-    assert out.shape is not None and shape is not None and out.producer is not None
     axis = join_axis(node)
-    assert axis is not None
-    order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
-    turned = steps if axis == 0 else edit.op("Transpose", steps, perm=order)
-    edit.put(out, edit.reshape(turned, out.shape))
+    assert out.shape is not None and out.producer is not None and axis is not None
+    edit.put(out, edit.reshape(edit.turned(steps, 0, axis), out.shape))
     edit.graph.sweep([out.producer])
 
 
@@ -111,7 +108,7 @@ def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
         for both in dict.fromkeys(first.outputs[0].uses):
             second = _second(both, first)
             two = None if second is None else _stack(courses[1], second)
-            if two is None or not two[0] or _numbers(two[1]) != _numbers(one[1]):
+            if two is None or not two[0] or nameless(two[1]) != nameless(one[1]):
                 continue
             beside = edit.op("Transpose", y, perm=(0, 2, 1, 3))
             count, *_, width = y.dims[0], 2 * y.dims[-1]
@@ -169,16 +166,10 @@ def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None
             return None
         row = tuple(part for part in inner.inputs if part is not None)
         rows.append(row)
-        shapes.add((_numbers(v.shape), *(_numbers(part.shape) for part in row)))
+        shapes.add((nameless(v.shape), *(nameless(part.shape) for part in row)))
     if len(shapes) != 1 or not all(under_views(v) in results for row in rows for v in row):
         return None
     return list(zip(*rows, strict=True))
-
-
-def _numbers(shape: Shape | None) -> Shape | None:
-    """A shape with "" for every symbol, to compare results of one run: their dims are equal,
-    whatever their symbols are called."""
-    return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
 
 
 def _joins(values: Iterable[Value]) -> Iterator[Node]:

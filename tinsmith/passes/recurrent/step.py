@@ -7,7 +7,7 @@ from typing import Any
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._arithmetic import multiplies
-from tinsmith.passes.recurrent.affine import Affine, Form, rows
+from tinsmith.passes.recurrent.affine import Affine, Form, nameless, rows
 from tinsmith.passes.recurrent.places import Source
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
@@ -77,7 +77,7 @@ class TimeStep:
         (hidden, *others), lead = {g.features for g in gates}, {rows(g.lead) for g in gates}
         if others or len(lead) != 1:
             raise Skip("the gates are of different shapes")
-        if hidden != (out.shape[-1],) or not _agree(rows(out.shape[:-1]), *lead):
+        if hidden != (out.shape[-1],) or nameless(rows(out.shape[:-1])) != nameless(*lead):
             raise Skip(f"the gates have {hidden} features, the result is {out.type}")
         if not all(map(is_product, gates)):
             raise Skip("a gate adds something that is not a product with constant weights")
@@ -91,15 +91,6 @@ class TimeStep:
             dims = [*gate.lead, *gate.features]
             raise Skip(f"the state {value.name!r} is {value.type}, the gates {dims}")
         return source
-
-
-def _agree(result: tuple[Dim, ...], gates: tuple[Dim, ...]) -> bool:
-    """Whether the shape of a result is that of its gates, whatever their symbols are called (graph
-    outputs have symbols of their own)."""
-    return len(result) == len(gates) and all(
-        a == b or (isinstance(a, str) and isinstance(b, str))
-        for a, b in zip(result, gates, strict=True)
-    )
 
 
 def is_product(form: Form) -> bool:
