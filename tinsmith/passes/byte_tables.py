@@ -19,13 +19,13 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import BYTES, Array
 from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32
-from tinsmith.passes.manager import register
+from tinsmith.passes.manager import has_bytes, register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
 rules = RuleSet(
     "byte-tables", "Functions of one quantised value become tables of 256 bytes.", backwards=True
 )
-register("machine", when=lambda context: context.byte_rate > 1)(rules)
+register("machine", when=has_bytes)(rules)
 
 DEEPEST = 64  # nodes between two bytes that are looked at
 

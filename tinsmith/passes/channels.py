@@ -18,8 +18,7 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
 Lane = tuple[Value, int]  # a value that no move makes, and its channel
-POOLS = frozenset(("MaxPool", "AveragePool", "GlobalPool"))
-CONVOLVED = POOLS | {"Conv", "ConvTranspose", "BatchNorm"}
+CONVOLVED = {"Conv", "ConvTranspose", "BatchNorm", "MaxPool", "AveragePool", "GlobalPool"}
 
 
 @register("machine")

@@ -207,13 +207,8 @@ def _product(node: Node, x: Content, *axes: Content) -> Content | None:
     return np.array([prod(x.tolist()), None], object)[:1].reshape((1,) * bool(node.keepdims))
 
 
-def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | None:
-    condition, x, y = np.broadcast_arrays(condition, x, y)
-    flat = [
-        (a if c else b) if isinstance(c, NUMBER) else (a if a == b else None)
-        for c, a, b in zip(condition.reshape(-1), x.reshape(-1), y.reshape(-1), strict=True)
-    ]
-    return np.array([*flat, None], object)[:-1].reshape(condition.shape)
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    return (x if condition else y) if isinstance(condition, NUMBER) else _alike(x, y)
 
 
 # ---- floats
@@ -298,7 +293,7 @@ _CONTENT: dict[str, Any] = {
     "Max": _both(largest, _alike),
     "Equal": _both(lambda x, y: int(x == y), _compared),
     "Reduce": _product,
-    "Where": _where,
+    "Where": _each(_where),
 }
 """How the numbers of a result follow from those of the inputs, by operator."""
 _FLOATS: dict[str, Any] = {

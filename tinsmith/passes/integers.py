@@ -127,9 +127,8 @@ def need_room(summed: tuple[int, ...]) -> None:
 def flat(zero: Value | None) -> Any:
     """Zero points as an input for a new node: a constant as its array, of rank 0 if it has one
     element; a computed value, and None, as they are."""
-    if zero is None or zero.const is None:
-        return zero
-    return zero.const.reshape(()) if zero.const.size == 1 else zero.const
+    given = known(zero)
+    return given.reshape(()) if isinstance(given, np.ndarray) and given.size == 1 else given
 
 
 def of_dequantised(window: Any) -> Any:

@@ -12,6 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, filled_dims, pads, static_dims
 from tinsmith.passes.integers import (
     LEAST,
+    TO_BYTES,
     dequantised,
     flat,
     float32,
@@ -86,8 +87,7 @@ def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node)
 _move = p.DepthToSpace("x").named("move")
 _moved: dict[str, Any] = {
     "x": (1, 8, 2, 3),
-    "scale": float32(0.017),
-    "zero": np.array(7, np.uint8),
+    **TO_BYTES,
     "move": {"blocksize": 2},
 }
 

@@ -14,9 +14,10 @@ from tinsmith.ops._move import moves_of
 from tinsmith.ops.deform import places_of
 from tinsmith.passes.conv import NORM
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
+from tinsmith.passes.lower_quant import known
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
-from tinsmith.sizes import Size, has_sizes
+from tinsmith.sizes import Size
 
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
 register("machine")(rules)
@@ -128,19 +129,11 @@ def composed(node: Node) -> tuple[Value, ...]:
     """A node with the trait `composed` -> the operators that its reference calls."""
     data = node.operand(0)
     try:
-        made = node.op.reference(data, *map(_known, node.inputs[1:]), **node.attrs)  # type: ignore[attr-defined]
+        made = node.op.reference(data, *map(known, node.inputs[1:]), **node.attrs)  # type: ignore[attr-defined]
     except TypeRuleError as why:
         raise Skip(str(why)) from None
     whole = made if isinstance(made, tuple) else (made,)
     return tuple(v if isinstance(v, Value) else OPS["Identity"](data.graph.const(v)) for v in whole)
-
-
-def _known(value: Value | None) -> Value | Array | None:
-    """The array of a constant, with which a reference computes at compile time. Values that are
-    computed, None, and constants that hold a `Size` (known only in a call), as they are."""
-    if value is None or value.const is None or has_sizes(value.const):
-        return value
-    return value.const
 
 
 @rules.rule(p.LpNorm("x").named("norm"), tolerance=1e-5, x=(2, 3, 4), norm={"axis": 1})

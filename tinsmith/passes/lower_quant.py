@@ -15,6 +15,7 @@ from tinsmith.ops.quant import divided_in
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
+from tinsmith.sizes import has_sizes
 
 rules = RuleSet("lower-quant", "Quantising and dequantising become elementwise arithmetic.")
 register("machine")(rules)
@@ -34,24 +35,21 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
         rank = len(shape_of(x))
         dims = np.ones(rank, np.int64)
         dims[axis % rank] = -1
-    if v.const is not None:
-        return v.const.astype(FLOAT32).reshape(dims)
     v = floated(v)
     return v if shape == () else OPS["Reshape"](v, dims)
 
 
-def known(v: Value | None) -> Any:
-    """v as an input for a new node: the array of a constant, any other value (and None) as it is.
-    Operators that get arrays alone give an array, and add no node."""
-    return v if v is None or v.const is None else v.const
+def known(v: Value | Array | None) -> Any:
+    """v as an input for a new node: the array of a constant; any other value, a constant that holds
+    a `Size` (known only in a call), an array and None as they are. Operators that get arrays alone
+    give an array, and add no node."""
+    of = v.const if isinstance(v, Value) else None
+    return v if of is None or has_sizes(of) else of
 
 
 def floated(v: Value | Array) -> Any:
     """v as float32, as an operand: an array if it is a constant or an array, else v or its Cast."""
-    if not isinstance(v, Value):
-        return v.astype(FLOAT32)
-    if v.const is not None:
-        return v.const.astype(FLOAT32)
+    v = known(v)
     return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
 
 

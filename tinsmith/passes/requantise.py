@@ -20,13 +20,13 @@ from tinsmith.passes.integers import (
     need_float32,
 )
 from tinsmith.passes.lower_quant import FLOAT32, given, narrowed
-from tinsmith.passes.manager import register
+from tinsmith.passes.manager import has_bytes, register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
 requantise = RuleSet(
     "requantise", "Sums of bytes become bytes again by one factor and one term.", tolerance=1e-5
 )
-register("machine", when=lambda context: context.byte_rate > 1)(requantise)
+register("machine", when=has_bytes)(requantise)
 
 _sums = p.Rescale("sums", const("factor")) | p.Mul(p.Cast("sums").named("cast"), const("factor"))
 
