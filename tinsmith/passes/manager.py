@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Protocol, TypeVar, cast
 
 from tinsmith.errors import OptionError, PassError, ReferenceFailed, TinsmithError, TypeRuleError
@@ -30,7 +31,7 @@ from tinsmith.passes.pipelines import place
 from tinsmith.passes.report import Matches, Report
 from tinsmith.progress import tell
 from tinsmith.records import dataclass
-from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
+from tinsmith.rewrite import Refusal, RuleSet, Start, matching, rewrite
 from tinsmith.sizes import NeedsNumber
 
 T = TypeVar("T")
@@ -262,9 +263,13 @@ def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
     """The nodes at which patterns of rules match, of all stages that a compilation runs, for
     `run_passes(..., matches=)` on copies of the graph with other shapes: patterns see none, so they
     match at the same nodes there. No rule runs. `spec` as in `run_passes`."""
-    stages = dict.fromkeys(COURSE)
-    passes = [one for stage in stages for _, one in _chosen(stage, device, spec)]
-    return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])
+    found = Matches()
+    for _, one in chain.from_iterable(_chosen(s, device, spec) for s in dict.fromkeys(COURSE)):
+        if isinstance(one, RunRules):
+            nodes, misses = matching(graph, one.rules)
+            found.names[one.rules] = [n.name for n in nodes]
+            found.report.refusals += misses
+    return found
 
 
 def _round(

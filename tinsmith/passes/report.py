@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import field
 
 from tinsmith.graph import Graph, Node
 from tinsmith.records import dataclass
-from tinsmith.rewrite import Refusal, RuleSet, matching
+from tinsmith.rewrite import Refusal, RuleSet
 
 
 @dataclass
@@ -69,18 +69,8 @@ class Matches:
     patterns are matched only once. `names`: for each rule set, the names of nodes at which a
     pattern matches. `report.refusals`: near misses at other nodes."""
 
-    names: Mapping[RuleSet, list[str]]
-    report: Report
-
-    @classmethod
-    def of(cls, graph: Graph, sets: Iterable[RuleSet]) -> Matches:
-        report = Report()
-        names: dict[RuleSet, list[str]] = {}
-        for rules in sets:
-            nodes, misses = matching(graph, rules)
-            names[rules] = [n.name for n in nodes]
-            report.refusals += misses
-        return cls(names, report)
+    names: dict[RuleSet, list[str]] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
 
     def within(self, graph: Graph) -> dict[RuleSet, list[Node]]:
         """For each rule set, the nodes of `graph`, a copy, at whose originals a pattern matched:
