@@ -20,7 +20,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds, multiplies, powers_of
 from tinsmith.ops._dims import broadcast
 from tinsmith.ops._weights import is_matrix_product
-from tinsmith.passes.attention_free import free_attention, free_term, take_in_strides
+from tinsmith.passes.attention_free import free_attention, free_term, take_in_strides, turned
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
     Array,
@@ -100,8 +100,7 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     how = {"scale": scale, "nans": nans}
     if any(value.type.is_free for value in (left, right, x, v)):
         return free_attention(graph, (softmax, product), (left, right, v), how, terms, lead)
-    order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
-    k = OPS["Transpose"](right, perm=order, before=softmax)
+    k = turned(right, softmax)
     tables = [once(own_rows, x.dims, lead) for x in (left, k)]
     tables += [once(own_rows, y.dims, x.dims[:-2]) for y in (v, product.output)]
     y = OPS["RowAttention"](

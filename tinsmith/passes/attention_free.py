@@ -48,24 +48,18 @@ def free_attention(
         raise Skip("the rows are of a size that only the call tells")
     k_dims = (*right.dims[:-2], right.dims[-1], right.dims[-2])
     swapped = _swapped(strided(right), right.dims)
-    rows = [
-        rows_formula(s, dims, at)
-        for s, dims, at in (
-            (strided(left), left.dims, lead),
-            (swapped, k_dims, lead),
-            (strided(v), v.dims, outer),
-        )
-        if s is not None
-    ]
-    bases = [s.base for s in (strided(left), swapped, strided(v)) if s is not None]
-    if len(rows) < 3 or rows[1] is None:
-        order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
-        k = OPS["Transpose"](right, perm=order, before=softmax)
-        rows = [rows[0], rows_formula(own(k), k_dims, lead), rows[-1]]
-        bases = [bases[0], k, bases[-1]]
-    for i, value, at in ((0, left, lead), (2, v, outer)):
-        if rows[i] is None:
-            bases[i], rows[i] = value, rows_formula(own(value), value.dims, at)
+    bases, rows = [], []
+    for value, source, dims, at in (
+        (left, strided(left), left.dims, lead),
+        (None, swapped, k_dims, lead),
+        (v, strided(v), v.dims, outer),
+    ):
+        table = None if source is None else rows_formula(source, dims, at)
+        if source is None or table is None:
+            source = own(value or turned(right, softmax))
+            table = rows_formula(source, dims, at)
+        bases.append(source.base)
+        rows.append(table)
     ends = following(y, set(graph.outputs))
     end, table = next(
         (s.base, t) for s in reversed(ends) if (t := rows_formula(s, y.dims, outer)) is not None
@@ -79,6 +73,12 @@ def free_attention(
     graph.replace(end, new)
     graph.sweep([n for n in (last,) if n is not None])
     return new.producer
+
+
+def turned(right: Value, softmax: Node) -> Value:
+    """The right operand of the product before a softmax, transposed to rows of keys."""
+    rank = len(right.dims)
+    return OPS["Transpose"](right, perm=(*range(rank - 2), rank - 1, rank - 2), before=softmax)
 
 
 def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
