@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,19 +39,17 @@ class GatherChannels:
     def run(self, graph: Graph, context: Context) -> int:
         outputs = set(graph.outputs)
         moves = self._moves(graph, outputs)
-        regions = _Regions()
         lanes: dict[Value, list[Lane]] = {}
         for node in moves:
-            regions.add(node, moves)
             for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
                 origins = [(node.inputs[i], int(c)) for i, places in picked for c in places]
                 lanes[v] = [lanes[x][c] if x in lanes else (x, c) for x, c in origins if x]
         convolved = _convolved(graph) if moves else set()
-        wanted = {regions.find(n) for n in moves if _between_convolutions(n, convolved)}
+        wanted = _connected((n for n in moves if _between_convolutions(n, convolved)), moves)
         changes = 0
         made: dict[tuple[Lane, ...], Value] = {}
         for node in moves:
-            if regions.find(node) not in wanted:
+            if node not in wanted:
                 continue
             for v in node.outputs:
                 if v in outputs or any(u not in moves for u in v.uses):
@@ -145,23 +143,18 @@ class GatherChannels:
         return OPS["ChannelGather"](*origins, sources=tuple(runs), **names)
 
 
-class _Regions:
-    """Groups of moves of which one reads the result of another (union-find): `find` gives the same
-    node for all moves of a group."""
-
-    def __init__(self) -> None:
-        self._above: dict[Node, Node] = {}
-
-    def find(self, node: Node) -> Node:
-        while (above := self._above.get(node, node)) is not node:
-            self._above[node] = self._above.get(above, above)
-            node = above
-        return node
-
-    def add(self, node: Node, moves: dict[Node, None]) -> None:
-        for v in _data(node):
-            if v.producer in moves:
-                self._above[self.find(v.producer)] = self.find(node)  # type: ignore[arg-type]
+def _connected(nodes: Iterable[Node], moves: Container[Node | None]) -> set[Node]:
+    """The nodes, and all `moves` that read a result of one of them or make what one reads, directly
+    or through others of these."""
+    found = set(nodes)
+    work = list(found)
+    while work:
+        node = work.pop()
+        near = [v.producer for v in _data(node)] + [u for v in node.outputs for u in v.uses]
+        fresh = {n for n in near if n is not None and n in moves} - found
+        found |= fresh
+        work += fresh
+    return found
 
 
 def _channels(value: Value) -> int:
