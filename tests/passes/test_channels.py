@@ -181,4 +181,4 @@ def test_channels_that_only_a_call_tells_are_left():
         ends = ([3], [1 << 40]), ([0], [3])
         x = ops.Concat(*(ops.Slice(x, *pair, [1]) for pair in ends), axis=1)
     graph.outputs = [x]
-    assert [_picked(n) for n in graph.nodes] == [None] * 6
+    assert not any(_picked(n) for n in graph.nodes)

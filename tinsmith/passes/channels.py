@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
 Lane = tuple[Value, int]  # a value that no move makes, and its channel
+Picks = list[list[tuple[int, Any]]]  # the origins of a move's channels (`_picked`)
 CONVOLVED = {"Conv", "ConvTranspose", "BatchNorm", "MaxPool", "AveragePool", "GlobalPool"}
 
 
@@ -40,12 +41,13 @@ class GatherChannels:
         outputs = set(graph.outputs)
         moves = self._moves(graph, outputs)
         lanes: dict[Value, list[Lane]] = {}
-        for node in moves:
-            for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
+        for node, picks in moves.items():
+            for v, picked in zip(node.outputs, picks, strict=True):
                 origins = [(node.inputs[i], int(c)) for i, places in picked for c in places]
                 lanes[v] = [lanes[x][c] if x in lanes else (x, c) for x, c in origins if x]
         convolved = _convolved(graph) if moves else set()
-        wanted = _connected((n for n in moves if _between_convolutions(n, convolved)), moves)
+        beside = [n for n, p in moves.items() if _between_convolutions(n, p, convolved)]
+        wanted = _connected(beside, moves)
         changes = 0
         made: dict[tuple[Lane, ...], Value] = {}
         for node in moves:
@@ -58,29 +60,29 @@ class GatherChannels:
         graph.sweep(list(moves))
         return changes
 
-    def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
-        """The moves of channels that are to be replaced, in graph order (as keys): those that need
-        a copy (`_needs_copy`), those whose results only other nodes to be replaced read, and those
-        whose only input such a node makes."""
+    def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, Picks]:
+        """The moves of channels that are to be replaced, in graph order, with what they pick: those
+        that need a copy (`_needs_copy`), those whose results only other nodes to be replaced read,
+        and those whose only input such a node makes."""
         made = OPS["ChannelGather"]
-        able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
-        costly = {n for n in able if self._needs_copy(n)}
+        able = {n: p for n in graph.nodes if n.op is not made and (p := _picked(n))}
+        costly = {n for n, p in able.items() if self._needs_copy(n, p)}
         for node in reversed(able):
             users = [u for v in node.outputs for u in v.uses]
             read = any(v in outputs for v in node.outputs)
             if users and not read and all(u in costly for u in users):
                 costly.add(node)
-        for node in able:
-            sources = _data(node)
+        for node, picks in able.items():
+            sources = _data(node, picks)
             if len(sources) == 1 and sources[0].producer in costly:
                 costly.add(node)
-        return {n: None for n in able if n in costly}
+        return {n: p for n, p in able.items() if n in costly}
 
-    def _needs_copy(self, node: Node) -> bool:
+    def _needs_copy(self, node: Node, picks: Picks) -> bool:
         """Whether a node that moves channels needs a copy: an output takes channels that are not
         consecutive, or a run of channels that begins within a block of `aligned` channels, of the
         output or the input, or ends within one of the input, before the input's end."""
-        for picked in _picked(node) or []:
+        for picked in picks:
             at = 0
             for i, places in picked:
                 if not isinstance(places, range) or (len(places) > 1 and places.step != 1):
@@ -94,7 +96,7 @@ class GatherChannels:
         return False
 
     def _emit(
-        self, graph: Graph, node: Node, value: Value, lanes: list[Lane], moves: dict[Node, None],
+        self, graph: Graph, node: Node, value: Value, lanes: list[Lane], moves: Container[Node],
         outputs: set[Value], made: dict[tuple[Lane, ...], Value],
     ) -> None:  # fmt: skip
         """Let the readers of `value`, a result of the move `node`, read one copy, made directly
@@ -143,14 +145,14 @@ class GatherChannels:
         return OPS["ChannelGather"](*origins, sources=tuple(runs), **names)
 
 
-def _connected(nodes: Iterable[Node], moves: Container[Node | None]) -> set[Node]:
+def _connected(nodes: list[Node], moves: dict[Node, Picks]) -> set[Node]:
     """The nodes, and all `moves` that read a result of one of them or make what one reads, directly
     or through others of these."""
-    found = set(nodes)
-    work = list(found)
+    found, work = set(nodes), list(nodes)
     while work:
         node = work.pop()
-        near = [v.producer for v in _data(node)] + [u for v in node.outputs for u in v.uses]
+        near = [v.producer for v in _data(node, moves[node])]
+        near += [u for v in node.outputs for u in v.uses]
         fresh = {n for n in near if n is not None and n in moves} - found
         found |= fresh
         work += fresh
@@ -163,32 +165,32 @@ def _channels(value: Value) -> int:
     return size
 
 
-def _data(node: Node) -> list[Value]:
+def _data(node: Node, picks: Picks) -> list[Value]:
     """The inputs whose channels a move picks."""
-    places = dict.fromkeys(i for picked in _picked(node) or [] for i, _ in picked)
+    places = dict.fromkeys(i for picked in picks for i, _ in picked)
     return [v for i in places if (v := node.inputs[i]) is not None]
 
 
-def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
+def _picked(node: Node) -> Picks:
     """For each output of a node that moves channels, the origins of its channels, in order: pairs
-    (index of an input, the channels taken from it, as a range or an array). None for a node that
+    (index of an input, the channels taken from it, as a range or an array). [] for a node that
     does anything else, or whose values are not float32 images with a known number of channels."""
-    found = []
+    found: Picks = []
     for y, move in zip(node.outputs, moves_of(node), strict=True):
         if move is None or move.fill is not None or not _has_channels(y):
-            return None
+            return []
         lanes = []
         for part in move.parts:
             x = node.inputs[part.source]
             cut = part.cut(x.shape) if x is not None and _has_channels(x) else None
             joined = len(move.parts) > 1 and move.axis == 1
             if cut is None or x is None or (cut[0] != 1 if cut[1] is not None else not joined):
-                return None
+                return []
             if len(move.dims) != x.rank or not (joined or len(move.parts) == 1):
-                return None
+                return []
             lanes.append((part.source, range(_channels(x)) if cut[1] is None else cut[1]))
         found.append(lanes)
-    return found or None
+    return found
 
 
 def _has_channels(v: Value) -> bool:
@@ -212,10 +214,10 @@ def _is_convolved(node: Node) -> bool:
     return node.op.name in CONVOLVED
 
 
-def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
+def _between_convolutions(node: Node, picks: Picks, convolved: set[Node | None]) -> bool:
     """Whether a convolution or a pool reads a result of the node, or makes a value that the node
     reads, directly or through elementwise nodes (its producer is in `convolved`)."""
-    if any(v.producer in convolved for v in _data(node)):
+    if any(v.producer in convolved for v in _data(node, picks)):
         return True
     return any(_is_convolved(u) for v in node.outputs for u in v.uses)
 
