@@ -8,6 +8,7 @@ Shapes: D directions, T time steps, N batch, I inputs, H hidden elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from tinsmith.ops._rules import INTS, Array, need_dtype, need_length_data, need_
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.quant import DynamicQuantizeLinear
-from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
 Function = Callable[[Array], Array]
@@ -248,24 +248,16 @@ def LSTM(
 # ---- types
 
 
-@dataclass(frozen=True)
-class _Operands:
-    """The inputs of a recurrent layer of `gates` gates, for its type rule. `vectors` are the
-    operands [D, k*H] (b, scales, p) by name, as (value, k); `initial` the first states by name."""
-
-    gates: int
-    x: Value
-    w: Value
-    r: Value
-    vectors: dict[str, tuple[Value | None, int]]
-    lens: Value | None
-    initial: dict[str, Value | None]
-
-
-def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Type, ...]:
-    """The output types of a recurrent layer: y, and the last value of each state. `per_direction`
-    is the number of activation functions of a direction. Raises TypeRuleError."""
-    x, r, gates = of.x, of.r, of.gates
+def _types(
+    names: Sequence[str], gates: int, per_direction: int, *values: Value | None, **attrs: Any
+) -> tuple[Type, ...]:
+    """The output types of a recurrent layer of `gates` gates: y, and the last value of each state.
+    `names` are those of all inputs, `values` their Values; `per_direction` is the number of
+    activation functions of a direction. Raises TypeRuleError."""
+    of: dict[str, Any] = dict(zip(names, values, strict=True))
+    x, r = of["x"], of["r"]
+    exact = not attrs.get("rounded") or x.dtype == np.float32
+    need(exact, f"x is {x.dtype}: only float32 is rounded")
     direction, layout = attrs["direction"], attrs["layout"]
     need_one_of(("forward", "reverse", "bidirectional"), direction=direction)
     need(layout in (0, 1), f"layout must be 0 or 1, it is {layout}")
@@ -289,19 +281,27 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
         )
         for name in names:
             need(name.lower() in ACTIVATIONS, f"there is no recurrent activation {name!r}")
-    n = _check_operands(of, count, hidden, layout)
+    n = _check_operands(of, gates, count, hidden, layout)
     t = fresh() if x.shape is None else x.shape[1 if layout else 0]
     y = (n, t, count, hidden) if layout else (t, count, n, hidden)
     last = (n, count, hidden) if layout else (count, n, hidden)
-    return (Type(x.dtype, y), *(Type(x.dtype, last) for _ in of.initial))
+    return (Type(x.dtype, y), *(Type(x.dtype, last) for _ in _states(of)))
 
 
-def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
-    """Raise TypeRuleError where shapes or element types of operands do not fit each other; `count`
-    is the number of directions, `hidden` is H. Returns N, the batch size, a number or a symbol."""
-    gates, x, w, lens = of.gates, of.x, of.w, of.lens
-    matrices = [m for m, s in ((w, "w_scale"), (of.r, "r_scale")) if of.vectors[s][0] is None]
-    need_same(x, *matrices, *(v for v, _ in of.vectors.values()), *of.initial.values())
+def _states(of: dict[str, Any]) -> dict[str, Value | None]:
+    """The first states among the operands of a recurrent layer, by name."""
+    return {name: v for name, v in of.items() if name.startswith("initial_")}
+
+
+def _check_operands(of: dict[str, Any], gates: int, count: int, hidden: Any, layout: int) -> Any:
+    """Raise TypeRuleError where shapes or element types of the operands `of` (by name) do not fit
+    each other; `count` is the number of directions, `hidden` is H. Returns N, the batch size, a
+    number or a symbol."""
+    x, w, lens, states = of["x"], of["w"], of["sequence_lens"], _states(of)
+    times = {"b": 2 * gates, "w_scale": gates, "r_scale": gates, "p": 3}  # rows of H numbers
+    vectors = {name: of[name] for name in times if name in of}
+    matrices = [of[m] for m in ("w", "r") if of[f"{m}_scale"] is None]
+    need_same(x, *matrices, *vectors.values(), *states.values())
     need_dtype(lens, INTS, "sequence_lens")
     t: Any
     n: Any
@@ -318,49 +318,19 @@ def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
             )
         if x.shape is not None:
             need(agree(w.shape[2], x.shape[2]), f"w wants {w.shape[2]} inputs, x has {x.shape[2]}")
-    for name, (v, times) in of.vectors.items():
+    for name, v in vectors.items():
         if v is not None and v.shape is not None and isinstance(hidden, NUMBER):
-            ok = shapes_agree(v.shape, (count, times * hidden))
-            need(ok, f"{name} needs [{count},{times * hidden}], it is {v.type}")
+            ok = shapes_agree(v.shape, (count, times[name] * hidden))
+            need(ok, f"{name} needs [{count},{times[name] * hidden}], it is {v.type}")
     if lens is not None and lens.shape is not None:
         need(shapes_agree(lens.shape, (n,)), f"sequence_lens needs [{n}], it is {lens.type}")
         need_lengths(lens, t)
-    for name, v in of.initial.items():
+    for name, v in states.items():
         if v is not None and v.shape is not None:
             wants = (n, count, hidden) if layout else (count, n, hidden)
             ok = shapes_agree(v.shape, wants)
             need(ok, f"{name} needs [{','.join(map(str, wants))}], it is {v.type}")
     return n
-
-
-def _vectors(gates: int, b: Any, w_scale: Any, r_scale: Any) -> dict[str, tuple[Value | None, int]]:
-    return {"b": (b, 2 * gates), "w_scale": (w_scale, gates), "r_scale": (r_scale, gates)}
-
-
-RNN.weights = GRU.weights = LSTM.weights = Weights((1, 2), 1, scaled=True)
-
-
-@RNN.type
-def _(x, w, r, b=None, sequence_lens=None, initial_h=None, w_scale=None, r_scale=None, **attrs):
-    starts, vectors = {"initial_h": initial_h}, _vectors(1, b, w_scale, r_scale)
-    return _types(_Operands(1, x, w, r, vectors, sequence_lens, starts), 1, attrs)
-
-
-@GRU.type
-def _(x, w, r, b=None, sequence_lens=None, initial_h=None, w_scale=None, r_scale=None, **attrs):
-    starts, vectors = {"initial_h": initial_h}, _vectors(3, b, w_scale, r_scale)
-    return _types(_Operands(3, x, w, r, vectors, sequence_lens, starts), 2, attrs)
-
-
-@LSTM.type
-def _(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, w_scale=None,
-    r_scale=None, **attrs,
-):  # fmt: skip
-    starts = {"initial_h": initial_h, "initial_c": initial_c}
-    vectors = {**_vectors(4, b, w_scale, r_scale), "p": (p, 3)}
-    need(not attrs["rounded"] or x.dtype == np.float32, f"x is {x.dtype}: only float32 is rounded")
-    return _types(_Operands(4, x, w, r, vectors, sequence_lens, starts), 3, attrs)
 
 
 def _flops(x: Value, w: Value, r: Value, *_: Any, **__: Any) -> float:
@@ -372,6 +342,8 @@ def _factors(node: Node) -> tuple[str, str]:
     return "uint8" if node.attrs.get("rounded") else x, w
 
 
-for _operator in (RNN, GRU, LSTM):
+for _operator, _gates, _per_direction in ((RNN, 1, 1), (GRU, 3, 2), (LSTM, 4, 3)):
+    _operator.type(partial(_types, _operator.inputs, _gates, _per_direction))
     _operator.cost(_flops)
     _operator.factors = _factors
+    _operator.weights = Weights((1, 2), 1, scaled=True)
