@@ -100,10 +100,11 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
 
 
 def conv_shape(
-    x: Value, w: Value, stride: Any, pad: Any, dilation: Any, auto_pad: str
+    x: Value, w: Value, *, stride: Any, pad: Any, dilation: Any, auto_pad: str = "NOTSET", **_: Any
 ) -> tuple[Dim, ...] | None:
-    """The output shape (N, M, *out) of a convolution; None where neither x nor w has a known rank.
-    Sizes that are not known are symbols. TypeRuleError for attributes that do not fit."""
+    """The output shape (N, M, *out) of a convolution, by its attributes; None where neither x nor w
+    has a known rank. Sizes that are not known are symbols. TypeRuleError for attributes that do not
+    fit."""
     if x.shape is None or w.shape is None:
         rank = x.rank or w.rank
         if rank is None:
@@ -120,18 +121,15 @@ def conv_shape(
 
 
 @Conv.type
-def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
+def _(x, w, b=None, *, group, **attrs):
     check_conv(x, w, b, group)
     need_same(x, w, b)
-    return Type(x.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
+    return Type(x.dtype, conv_shape(x, w, **attrs))
 
 
-def conv_flops(
-    x: Value, w: Value, b: Value | None = None, *, stride: Any, pad: Any, dilation: Any,
-    auto_pad: str, **_: Any,
-) -> float:  # fmt: skip
+def conv_flops(x: Value, w: Value, b: Value | None = None, **attrs: Any) -> float:
     """The number of arithmetic operations of a convolution whose operands have static types."""
-    shape = conv_shape(x, w, stride, pad, dilation, auto_pad)
+    shape = conv_shape(x, w, **attrs)
     assert shape is not None
     points = prod(int(d) for d in shape)
     return points * (2 * prod(w.dims[1:]) + (b is not None))

@@ -98,10 +98,10 @@ def DeformConv(
 
 
 @DeformConv.type
-def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_group):
+def _(x, w, offset, b=None, mask=None, *, group, offset_group, **attrs):
     check_conv(x, w, b, group)
     need_same(x, w, offset, b, mask)
-    shape = conv_shape(x, w, stride, pad, dilation, "NOTSET")
+    shape = conv_shape(x, w, **attrs)
     if shape is not None and w.shape is not None and w.type.is_static:
         taps = prod(w.dims[2:])
         for name, v, per in (("offset", offset, taps * (len(shape) - 2)), ("mask", mask, taps)):
@@ -120,8 +120,8 @@ def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_g
 
 
 @DeformConv.cost
-def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_group):
-    shape = conv_shape(x, w, stride, pad, dilation, "NOTSET")
+def _(x, w, offset, b=None, mask=None, **attrs):
+    shape = conv_shape(x, w, **attrs)
     assert shape is not None
     points = prod(int(d) for d in (shape[0], *shape[2:]))
     sampling = points * x.dims[1] * prod(w.dims[2:]) * 2 ** (len(shape) - 2) * 2

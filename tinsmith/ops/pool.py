@@ -67,10 +67,11 @@ def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) 
 
 
 def pool_type(
-    x: Value, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool
-) -> Type:
-    """The output type of a pooling of x; new symbols for all dims, by the rank of `kernel`, if the
-    rank of x is unknown. Raises TypeRuleError where the attributes do not fit x."""
+    x: Value, *, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool,
+    **_: Any,
+) -> Type:  # fmt: skip
+    """The output type of a pooling of x, by its attributes; new symbols for all dims, by the rank
+    of `kernel`, if the rank of x is unknown. Raises TypeRuleError where they do not fit x."""
     if x.shape is None:
         return Type(x.dtype, tuple(fresh() for _ in range(len(kernel) + 2)))
     need_axes(x, 3, "x, [N,C,*spatial],")
@@ -83,14 +84,12 @@ def pool_type(
 def _flops(x: Value, *, kernel: Any, p: int = 0, **attrs: Any) -> float:
     """How many operations a pooling takes: for each output element one per tap of the kernel, or
     three with `p` (LpPool)."""
-    names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
-    size = pool_type(x, kernel, *(attrs[n] for n in names)).size
-    return (3 if p else 1) * prod(kernel) * size
+    return (3 if p else 1) * prod(kernel) * pool_type(x, kernel=kernel, **attrs).size
 
 
 @MaxPool.type
-def _(x, *, kernel, stride, pad, dilation, ceil_mode, storage_order, auto_pad, with_indices):
-    y = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
+def _(x, *, with_indices, **attrs):
+    y = pool_type(x, **attrs)
     return (y, y.like(dtype="int64")) if with_indices else y
 
 
@@ -123,9 +122,9 @@ def _counts(size: int, win: Window, axis: int, include_pad: bool) -> Array:
 
 
 @AveragePool.type
-def _(x, *, kernel, stride, pad, dilation, ceil_mode, count_include_pad, auto_pad):
+def _(x, **attrs):
     need_float(x, "x")
-    return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    return pool_type(x, **attrs)
 
 
 @op("reduction", "homogeneous", "window")
@@ -139,9 +138,9 @@ def LpPool(
 
 
 @LpPool.type
-def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
+def _(x, *, p, **attrs):
     need(p > 0, f"p must be positive, it is {p}")
-    return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    return pool_type(x, **attrs)
 
 
 @op("reduction", "homogeneous")

@@ -246,12 +246,12 @@ def _per_output(w: Array, zero: Array | None) -> Array:
 
 
 @ConvInteger.type
-def _(x, w, x_zero_point=None, w_zero_point=None, *, stride, pad, dilation, group, auto_pad):
+def _(x, w, x_zero_point=None, w_zero_point=None, *, group, **attrs):
     check_conv(x, w, None, group)
     check_bytes(x=x, w=w)
     _check_zeros((x, x_zero_point), (w, w_zero_point))
     _check_single(x_zero_point=x_zero_point)
-    return Type(np.dtype(np.int32), conv_shape(x, w, stride, pad, dilation, auto_pad))
+    return Type(np.dtype(np.int32), conv_shape(x, w, **attrs))
 
 
 def _requantise(sums: Array, factor: Array, zero: Array) -> Array:
@@ -281,8 +281,8 @@ def QLinearConv(
 
 @QLinearConv.type
 def _(
-    x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b=None, *, stride,
-    pad, dilation, group, auto_pad,
+    x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b=None, *, group,
+    **attrs,
 ):  # fmt: skip
     check_conv(x, w, b, group)
     check_bytes(x=x, w=w, y_zero_point=y_zero_point)
@@ -293,7 +293,7 @@ def _(
     if w.shape is not None and w_scale.shape is not None and len(w_scale.shape) == 1:
         have, m = w_scale.shape[0], w.shape[0]
         need(have == 1 or agree(have, m), f"w_scale has {have} numbers, w has {m} output channels")
-    return Type(y_zero_point.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
+    return Type(y_zero_point.dtype, conv_shape(x, w, **attrs))
 
 
 @op("anchor")
