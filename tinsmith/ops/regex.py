@@ -212,6 +212,8 @@ class _Parser:
         return lambda x: any(test(v) for v in {x, x.lower(), x.upper()} if len(v) == 1)
 
     def group(self, a: int, b: int) -> None:
+        """Read a group after its `(`. Flags that it sets itself, as `(?i:x)`, end with it."""
+        flags = self.fold, self.lines, self.dots
         if self.take("?"):
             named = self.take("P<") or (
                 self.text[self.i : self.i + 1] == "<"
@@ -222,25 +224,17 @@ class _Parser:
                 while (c := self.char()) != ">":
                     if c not in WORD:
                         raise self.fail("bad name of a group")
-            elif self.flags(a, b):
+            elif self.sets_flags():
+                self.to.link(a, b)
                 return
-            else:
-                saved = self.fold, self.lines, self.dots
-                self.fold, self.lines, self.dots = self.inner
-                self.closed(a, b)
-                self.fold, self.lines, self.dots = saved
-                return
-        self.closed(a, b)
-
-    def closed(self, a: int, b: int) -> None:
         self.choice(a, b)
         if not self.take(")"):
             raise self.fail("missing )")
+        self.fold, self.lines, self.dots = flags
 
-    def flags(self, a: int, b: int) -> bool:
-        """Read the flags after `(?`, as `i-s)` or `i-s:`. For `i-s)` set them, for the rest of the
-        group around it, link a to b, and return True. For `i-s:` store them in `self.inner`, for
-        the group that begins, and return False."""
+    def sets_flags(self) -> bool:
+        """Read the flags after `(?`, as `i-s)` or `i-s:`, and set them. Returns whether it was
+        `i-s)`: then they hold for the rest of the group around it."""
         found, on = {"i": self.fold, "m": self.lines, "s": self.dots, "U": False}, True
         while (c := self.char()) not in ":)":
             if c == "-" and on:
@@ -249,10 +243,7 @@ class _Parser:
                 found[c] = on
             else:
                 raise self.fail("(? is not followed by flags: RE2 does not look ahead or behind")
-        self.inner = found["i"], found["m"], found["s"]
-        if c == ")":
-            self.fold, self.lines, self.dots = self.inner
-            self.to.link(a, b)
+        self.fold, self.lines, self.dots = found["i"], found["m"], found["s"]
         return c == ")"
 
     def escape(self, a: int, b: int) -> None:
