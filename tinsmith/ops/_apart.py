@@ -26,10 +26,10 @@ def axes_apart(node: Node) -> Apart:
 
 
 def elementwise(node: Node) -> Apart:
-    """The axes apart of an elementwise node: all axes of the output, each with the axis of an input
-    that numpy's broadcasting aligns with it (None: the input is broadcast along it). {} where a
-    rank is unknown; an axis is left out where symbols leave open whether an input is broadcast
-    along it."""
+    """The axes apart of an elementwise node, also those of batches in a matrix product: all axes of
+    the output, each with the axis of an input that numpy's broadcasting aligns with it (None: the
+    input is broadcast along it). {} where a rank is unknown; an axis is left out where symbols
+    leave open whether an input is broadcast along it."""
     shape, found = node.output.shape, Apart()
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if shape is None or any(v.shape is None for v in values):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Type, Value, agree
-from tinsmith.ops._apart import Apart
+from tinsmith.ops._apart import Apart, elementwise
 from tinsmith.ops._dims import broadcast, fresh
 from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import dtypes_at, need_axes, need_float
@@ -217,11 +217,4 @@ def _(node: Node) -> Apart:
         return {}
     rank = max(len(a), len(b))
     found: Apart = {rank - 2: (len(a) - 2, None), rank - 1: (None, len(b) - 1)}
-    for d, size in enumerate(node.output.shape or ()):
-        ks = [d - rank + len(a), d - rank + len(b)]
-        own = [1 if k < 0 else shape[k] for k, shape in zip(ks, (a, b), strict=True)]
-        if d < rank - 2 and all(n in (1, size) for n in own):
-            found[d] = tuple(
-                k if k >= 0 and n == size else None for k, n in zip(ks, own, strict=True)
-            )
-    return found
+    return found | {d: axes for d, axes in elementwise(node).items() if d < rank - 2}
