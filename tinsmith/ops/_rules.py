@@ -255,11 +255,9 @@ def axis_of(axis: int, rank: int, what: str = "axis") -> int:
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """`axes` of `rank` axes, negative if counted from the end, as numbers from 0 on. Raises
     TypeRuleError where one is out of range or named twice."""
-    axes = [int(a) for a in axes]
-    for a in axes:
-        need(-rank <= a < rank, f"axes {tuple(axes)}: {a} is out of range for rank {rank}")
-    got = tuple(a % rank for a in axes)
-    need(len(set(got)) == len(got), f"axes {tuple(axes)} name an axis twice")
+    what = f"axes {tuple(int(a) for a in axes)}"
+    got = tuple(axis_of(int(a), rank, f"{what}:") for a in axes)
+    need(len(set(got)) == len(got), f"{what} name an axis twice")
     return got
 
 

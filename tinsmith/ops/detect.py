@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value, agree
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import Array, need_data, need_room
@@ -239,12 +239,15 @@ def _roi_max(plane: Array, axes: list[Samples]) -> Array:
     return split.max(axis=(2, 4))
 
 
-def _check_rois(x: Value, rois: Value, columns: int) -> None:
+def _roi_dims(x: Value, rois: Value, columns: int) -> tuple[Dim, Dim]:
+    """The numbers of regions and of channels, in x [N,C,H,W] and rois [R,columns]. Raises
+    TypeRuleError where these have other forms."""
     need(x.rank in (None, 4), f"x needs rank 4 ([N,C,H,W]), it has {x.rank}")
     need(rois.rank in (None, 2), f"rois needs rank 2, it has {rois.rank}")
     if rois.shape is not None:
         have = rois.shape[1]
         need(agree(have, columns), f"rois needs {columns} columns, it has {have}")
+    return rois.shape[0] if rois.shape else fresh(), x.shape[1] if x.shape else fresh()
 
 
 @RoiAlign.type
@@ -252,15 +255,13 @@ def _(
     x, rois, batch_indices, *, mode, output_height, output_width, coordinate_transformation_mode,
     cut, **_,
 ):  # fmt: skip
-    _check_rois(x, rois, 4)
+    count, channels = _roi_dims(x, rois, 4)
     need_one_of(("avg", "max"), mode=mode)
     need(mode == "avg" or not cut, "a maximum is of whole cells")
     known = ("half_pixel", "output_half_pixel")
     need_one_of(known, coordinate_transformation_mode=coordinate_transformation_mode)
-    count = rois.shape[0] if rois.shape else fresh()
     if batch_indices.shape and isinstance(count, str):
         count = batch_indices.shape[0]
-    channels = x.shape[1] if x.shape else fresh()
     return Type(x.dtype, (count, channels, output_height, output_width))
 
 
@@ -299,11 +300,9 @@ def MaxRoiPool(x, rois, *, pooled_shape, spatial_scale=1.0):
 
 @MaxRoiPool.type
 def _(x, rois, *, pooled_shape, spatial_scale):
-    _check_rois(x, rois, 5)
+    count, channels = _roi_dims(x, rois, 5)
     need(
         len(pooled_shape) == 2 and min(pooled_shape) > 0,
         f"pooled_shape must be two positive numbers, it is {tuple(pooled_shape)}",
     )
-    count = rois.shape[0] if rois.shape else fresh()
-    channels = x.shape[1] if x.shape else fresh()
     return Type(x.dtype, (count, channels, *pooled_shape))
