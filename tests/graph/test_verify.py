@@ -27,7 +27,7 @@ def cycle(g):
 
 
 def missing_use(g):
-    g.inputs[0].uses.clear()
+    g.inputs[0].uses.pop(g.nodes[0])
 
 
 def extra_use(g):

@@ -187,7 +187,8 @@ def test_verify_between_passes_names_the_pass():
         """Leaves a use list wrong."""
 
         def run(self, graph, context):
-            graph.nodes[0].outputs[0].uses.clear()
+            value = graph.nodes[0].output
+            value.uses.pop(value.uses[0])
             return 1
 
     try:

@@ -45,10 +45,6 @@ class Uses:
         self._more -= count - 1
         return count
 
-    def clear(self) -> None:
-        self._counts.clear()
-        self._more = 0
-
     def __contains__(self, node: object) -> bool:
         return node in self._counts
 
