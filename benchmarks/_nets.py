@@ -10,30 +10,6 @@ from torch import nn
 from torch.nn import functional
 
 
-class Gru(nn.Module):
-    """Two bidirectional GRU layers and a dense head: [N, T, 128] -> [N, T, 100]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.GRU(128, 256, 2, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(512, 100)
-
-    def forward(self, x: Any) -> Any:
-        return self.head(self.rnn(x)[0])
-
-
-class Lstm(nn.Module):
-    """Two LSTM layers and a dense head: [N, T, 128] -> [N, T, 100]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.LSTM(128, 256, 2, batch_first=True)
-        self.head = nn.Linear(256, 100)
-
-    def forward(self, x: Any) -> Any:
-        return self.head(self.rnn(x)[0])
-
-
 def _double(inputs: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for channels in (inputs, outputs):
@@ -79,21 +55,16 @@ class Entry(nn.Module):
         return self.model(x)[self.name]
 
 
-def Video() -> nn.Module:
-    """A 3-D ResNet of 18 layers."""
-    from torchvision.models.video import r3d_18
-
-    return r3d_18()
-
-
 class Recurrent(nn.Module):
-    """Recurrent layers and a dense head."""
+    """Recurrent layers and a dense head: [N, T, inputs] -> [N, T, outputs]."""
 
-    def __init__(self, kind: str, inputs: int, hidden: int, layers: int, both: bool) -> None:
+    def __init__(
+        self, kind: str, inputs: int, hidden: int, layers: int, both: bool, outputs: int = 64
+    ) -> None:
         super().__init__()
         make = getattr(nn, kind)
         self.rnn = make(inputs, hidden, layers, bidirectional=both, batch_first=True)
-        self.head = nn.Linear(hidden * (1 + both), 64)
+        self.head = nn.Linear(hidden * (1 + both), outputs)
 
     def forward(self, x: Any) -> Any:
         return self.head(self.rnn(x)[0])

@@ -62,8 +62,8 @@ PANEL: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "convnext_tiny": (_vision("convnext_tiny"), IMAGE),
     "vit_tiny": (_timm("vit_tiny_patch16_224"), IMAGE),
     "swin_t": (_vision("swin_t"), IMAGE),
-    "gru": (_own("Gru"), SEQUENCE),
-    "lstm": (_own("Lstm"), SEQUENCE),
+    "gru": (_own("Recurrent", "GRU", 128, 256, 2, True, 100), SEQUENCE),
+    "lstm": (_own("Recurrent", "LSTM", 128, 256, 2, False, 100), SEQUENCE),
     "unet": (_own("UNet"), (1, 3, 256, 256)),
 }
 
@@ -95,7 +95,7 @@ OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "deeplab_mbv3": (_segmentation("deeplabv3_mobilenet_v3_large"), _image(320)),
     "deeplab_r50": (_segmentation("deeplabv3_resnet50"), _image(256)),
     "fcn_resnet50": (_segmentation("fcn_resnet50"), _image(256)),
-    "r3d18": (_own("Video"), (1, 3, 8, 112, 112)),
+    "r3d18": (_from("torchvision.models.video", "r3d_18"), (1, 3, 8, 112, 112)),
     **{
         name: (_timm(source), _image(size))
         for name, source, size in (
