@@ -7,6 +7,7 @@ values by the names of the inputs, `step(token)` gives the logits of the next on
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,35 +39,27 @@ def _onnxruntime(file: Path, threads: int, bound: bool = False) -> Decoder:
         made = ort.OrtValue.ortvalue_from_numpy if bound else np.array
         held.update({name: made(array) for name, array in cache.items()})
 
-    def plain(token: int) -> Array:
-        found = session.run(names, {IDS: np.array([[token]]), **held})
+    def step(token: int) -> Array:
+        ids = np.array([[token]])
+        if bound:
+            io = session.io_binding()
+            io.bind_cpu_input(IDS, ids)
+            for name, value in held.items():
+                io.bind_ortvalue_input(name, value)
+            for name in names:
+                io.bind_output(name, "cpu")
+            session.run_with_iobinding(io)
+        found = io.get_outputs() if bound else session.run(names, {IDS: ids, **held})
         results = dict(zip(names, found, strict=True))
         logits = results.pop(LOGITS)
         held.update({name.replace(*CACHE[::-1]): value for name, value in results.items()})
-        return logits
+        return logits.numpy() if bound else logits
 
-    def binding(token: int) -> Array:
-        io = session.io_binding()
-        io.bind_cpu_input(IDS, np.array([[token]]))
-        for name, value in held.items():
-            io.bind_ortvalue_input(name, value)
-        for name in names:
-            io.bind_output(name, "cpu")
-        session.run_with_iobinding(io)
-        results = dict(zip(names, io.get_outputs(), strict=True))
-        logits = results.pop(LOGITS).numpy()
-        held.update({name.replace(*CACHE[::-1]): value for name, value in results.items()})
-        return logits
-
-    return begin, binding if bound else plain
-
-
-def _bound(file: Path, threads: int) -> Decoder:
-    return _onnxruntime(file, threads, bound=True)
+    return begin, step
 
 
 DECODERS: dict[str, Callable[[Path, int], Decoder]] = {
     "tinsmith": _tinsmith,
     "onnxruntime": _onnxruntime,
-    "onnxruntime bound": _bound,
+    "onnxruntime bound": partial(_onnxruntime, bound=True),
 }

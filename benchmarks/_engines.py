@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,6 @@ def _tinsmith_float(base: Path, threads: int, **options: Any) -> tuple[Call, str
     return _tinsmith(base.with_name(base.name.split(".")[0]), threads, **options)
 
 
-def _tinsmith_bfloat16(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
-    return _tinsmith(base, threads, precision="bfloat16", **options)
-
-
 def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
     import onnxruntime as ort
 
@@ -77,10 +74,6 @@ def _openvino(base: Path, threads: int, precision: str = "f32") -> tuple[Call, s
         return [tensor.data for tensor in request.output_tensors]
 
     return call, ov.__version__.split("-")[0]
-
-
-def _openvino_bfloat16(base: Path, threads: int) -> tuple[Call, str]:
-    return _openvino(base, threads, "bf16")
 
 
 def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
@@ -139,11 +132,11 @@ def _mnn(base: Path, threads: int) -> tuple[Call, str]:
 ENGINES: dict[str, tuple[str, Callable[..., tuple[Call, str]]]] = {
     "tinsmith": ("tinsmith", _tinsmith),
     "tinsmith float32": ("tinsmith", _tinsmith_float),
-    "tinsmith bfloat16": ("tinsmith", _tinsmith_bfloat16),
+    "tinsmith bfloat16": ("tinsmith", partial(_tinsmith, precision="bfloat16")),
     "ncnn": ("ncnn", _ncnn),
     "mnn": ("MNN", _mnn),
     "onnxruntime": ("onnxruntime", _onnxruntime),
     "openvino": ("openvino", _openvino),
-    "openvino bfloat16": ("openvino", _openvino_bfloat16),
+    "openvino bfloat16": ("openvino", partial(_openvino, precision="bf16")),
 }
 """Name -> (module to import, loader)."""
