@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
@@ -117,15 +118,10 @@ def measure(
     return list(results.values())
 
 
-class _recorded:
+@contextmanager
+def _recorded(result: Result) -> Iterator[None]:
     """Within it, an engine's failure becomes part of its result."""
-
-    def __init__(self, result: Result) -> None:
-        self.result = result
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, EngineFailed):
-            self.result.failed = str(error)
-        return isinstance(error, EngineFailed)
+    try:
+        yield
+    except EngineFailed as error:
+        result.failed = str(error)

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from benchmarks.measure import OURS
+from benchmarks.table import rows_of
 
 COLOURS = {
     OURS: "#d1495b",
@@ -42,12 +43,9 @@ class Bars:
 
 def bars(document: dict[str, Any], threads: int) -> list[Bars]:
     """From the panel's JSON, the models where we win most first."""
-    medians: dict[str, dict[str, float]] = {}
-    for row in document["results"]:
-        if row["threads"] == threads and not row["failed"] and not row["wrong"] and row["runs"]:
-            medians.setdefault(row["model"], {})[row["engine"]] = row["median_ms"]
     found = []
-    for model, times in medians.items():
+    for model, by in rows_of(document).items():
+        times = by.get(threads, {})
         peers = [ms for engine, ms in times.items() if engine != OURS]
         if peers:
             found.append(Bars(model, {e: min(peers) / ms for e, ms in times.items()}))
