@@ -25,6 +25,7 @@ from benchmarks._main import (
 )
 from benchmarks.measure import Effort, Result, measure
 from benchmarks.places import Places
+from benchmarks.report import empty_table
 
 ABLE = [e for e in ENGINES if e != "ncnn"]
 
@@ -47,9 +48,9 @@ def gains(one: list[Result], many: list[Result], batch: int) -> list[dict[str, A
 
 
 def as_table(rows: list[dict[str, Any]], batch: int) -> Table:
-    out = Table(title=f"images a second at batch 1 and {batch}", title_justify="left")
-    for name in ("model", "engine", "threads", "batch 1", f"batch {batch}", "gain", "shortest"):
-        out.add_column(name, justify="left" if name in ("model", "engine") else "right")
+    columns = ("threads", "batch 1", f"batch {batch}", "gain", "shortest")
+    title = f"images a second at batch 1 and {batch}"
+    out = empty_table(title, ("model", "engine"), columns)
     for r in rows:
         numbers = ["-"] * 4
         if "failed" not in r:

@@ -20,6 +20,7 @@ from benchmarks._main import OURS, deliver, places_options, progress, require
 from benchmarks.client import Client, EngineFailed
 from benchmarks.machine import cores_for
 from benchmarks.places import Places
+from benchmarks.report import empty_table
 
 ENGINES = [OURS, "onnxruntime", "onnxruntime bound"]
 MODELS = {"2 x 128": (128, 4, 2), "4 x 768": (768, 12, 4)}
@@ -77,10 +78,8 @@ def measure(
 
 
 def as_table(rows: list[dict[str, Any]]) -> Table:
-    out = Table(title="tokens with a cache that grows", title_justify="left")
-    out.add_column("model")
-    for name in ("past", "engine", "ms a token", "ours / it", "GB/s", "same tokens"):
-        out.add_column(name, justify="right")
+    columns = ("past", "engine", "ms a token", "ours / it", "GB/s", "same tokens")
+    out = empty_table("tokens with a cache that grows", ["model"], columns)
     ours = {(r["model"], r["past"]): r["ms"] for r in rows if r["engine"] == OURS}
     least = {r["model"]: r["ms"] for r in rows if r["engine"] == OURS and not r["past"]}
     for r in rows:

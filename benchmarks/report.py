@@ -19,6 +19,14 @@ def screen() -> Console:
     return console if console.is_terminal else Console(width=160)
 
 
+def empty_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table without rows: columns of texts, then of numbers, which are aligned to the right."""
+    out = Table(*texts, title=title, title_justify="left")
+    for name in numbers:
+        out.add_column(name, justify="right")
+    return out
+
+
 def best_peer(row: Sequence[Result]) -> Result | None:
     peers = [r for r in row if not r.is_ours and r.counts]
     return min(peers, key=lambda r: r.median or math.inf, default=None)
@@ -89,14 +97,9 @@ def table(results: Sequence[Result], threads: int) -> Table:
     """Median ms by model and engine, the best in bold; `ratio` is ours over the best peer's."""
     rows = [row for row in rows_of(results) if row[0].threads == threads]
     engines = list(dict.fromkeys(r.engine for row in rows for r in row))
-    out = Table(title=f"median ms, {threads} thread{'s' * (threads > 1)}", title_justify="left")
-    out.add_column("model")
-    for engine in engines:
-        out.add_column(engine, justify="right")
-    out.add_column("ratio", justify="right")
     own = FLOAT in engines
-    if own:
-        out.add_column("/ float32", justify="right")
+    numbers = [*engines, "ratio", *(["/ float32"] if own else [])]
+    out = empty_table(f"median ms, {threads} thread{'s' * (threads > 1)}", ["model"], numbers)
     for row in rows:
         by_engine = {r.engine: r for r in row}
         fastest = min((r.median for r in row if r.counts and r.median), default=None)

@@ -19,6 +19,7 @@ import click
 from rich.table import Table
 
 from benchmarks._main import deliver, json_option
+from benchmarks.report import empty_table
 from tests.transformer import feeds, transformer
 
 COLUMNS = {
@@ -76,9 +77,7 @@ def medians(model: Any, given: list[dict[str, Any]], times: int) -> list[float]:
 
 
 def as_table(rows: list[dict[str, Any]]) -> Table:
-    out = Table(title="a new shape, median ms", title_justify="left")
-    for name in COLUMNS.values():
-        out.add_column(name, justify="right")
+    out = empty_table("a new shape, median ms", (), list(COLUMNS.values()))
     for r in rows:
         out.add_row(*(f"{r[k]:.1f}" if k.endswith("_ms") else str(r[k]) for k in COLUMNS))
     return out

@@ -97,19 +97,12 @@ def measure(base: Path, threads: int, rounds: int, seconds: float) -> dict[str, 
 
 
 def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
-    out = Table(title=f"threads: 1 and {threads}; ms, and runs a second", title_justify="left")
-    names = [
-        "model",
-        "1T",
-        f"{threads}T",
-        "speed-up",
-        "shortest",
-        "line ns",
-        "1T beside",
-        f"{threads}T beside",
+    numbers = [
+        *("1T", f"{threads}T", "speed-up", "shortest", "line ns", "1T beside"),
+        *(f"{threads}T beside", "slow-down", *(f"{n} callers" for n in CALLERS)),
     ]
-    for name in [*names, "slow-down", *(f"{n} callers" for n in CALLERS)]:
-        out.add_column(name, justify="left" if name == "model" else "right")
+    title = f"threads: 1 and {threads}; ms, and runs a second"
+    out = report.empty_table(title, ["model"], numbers)
     for r in rows:
         ms = [r[k] for k in ("one_ms", "several_ms")]
         beside = [r[k] for k in ("beside_one_ms", "beside_several_ms")]
