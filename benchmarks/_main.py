@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from rich.table import Table
 
 from benchmarks import machine, report
 from benchmarks._arrays import beside
+from benchmarks.client import Client, in_turns, medians
 from benchmarks.measure import OURS
 from benchmarks.models import PANEL, complete
 from benchmarks.places import ROOT, Places
@@ -123,6 +126,52 @@ def environment(way: str) -> Iterator[dict[str, str]]:
         return
     with tempfile.TemporaryDirectory() as empty:
         yield {"TINSMITH_CACHE": empty}
+
+
+def fresh(
+    way: str, python: str | Path, base: Path, threads: int, **options: Any
+) -> dict[str, float]:
+    """What a worker that loads a model says in a new process, and `process_ms`, the time from its
+    start to the first result. Raises EngineFailed."""
+    with environment(way) as env:
+        start = time.perf_counter()
+        with contextlib.closing(Client(python, env=env)) as client:
+            engine = way.split()[0]
+            found = client.ask(
+                "load", engine=engine, base=str(base), threads=threads, cpus=[], options=options
+            )
+            return found | {"process_ms": (time.perf_counter() - start) * 1e3}
+
+
+Sample = Callable[[str, str | Path, Path, int], dict[str, float]]
+"""What a fresh process measures: (engine or way, Python, base of the model's files, threads)."""
+
+
+def sampled(
+    sample: Sample, base: Path, pythons: Mapping[str, str | Path], times: int, threads: int,
+    warm: bool = True,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A row for each engine (name -> Python) on a model: the medians of so many samples, taken in
+    turns; with `warm`, after one of each that fills the caches."""
+
+    def once(engine: str) -> dict[str, float]:
+        return sample(engine, pythons[engine], base, threads)
+
+    rows = in_turns(base, pythons, times, once, medians, unseen=int(warm))
+    return [row | {"threads": threads} for row in rows]
+
+
+def all_sampled(
+    sample: Sample, models: list[str], engines: list[str], threads: int, times: int, places: Places
+) -> list[dict[str, Any]]:
+    """The rows of all models and engines, or ways to run ours, one after the other."""
+    bases, pythons = bases_of(models, places), engines_of(engines, places)
+    rows: list[dict[str, Any]] = []
+    with progress() as status:
+        for base, (way, python) in itertools.product(bases, pythons.items()):
+            status.update(f"{base.name}: {way}")
+            rows += sampled(sample, base, {way: python}, times, threads, warm=way != COLD)
+    return rows
 
 
 def progress() -> Status:

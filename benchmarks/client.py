@@ -9,11 +9,13 @@ import signal
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.places import ROOT, default_home
+
+T = TypeVar("T")
 
 
 class EngineFailed(Exception):
@@ -21,12 +23,13 @@ class EngineFailed(Exception):
 
 
 class Client:
-    """A worker process. Stopped (SIGSTOP) unless it is asked something, so that threads of an
-    engine that spin while idle take no time from the others."""
+    """A worker process, which runs a module (`_worker.serve`). Stopped (SIGSTOP) unless it is asked
+    something, so that threads of an engine that spin while idle take no time from the others."""
 
     def __init__(
-        self, python: str | Path, seconds: float = 900.0, env: Mapping[str, str] | None = None
-    ) -> None:
+        self, python: str | Path, seconds: float = 900.0, env: Mapping[str, str] | None = None,
+        module: str = "benchmarks._worker",
+    ) -> None:  # fmt: skip
         """`env` adds to the environment. Bytecode is kept, as it is of installed packages, but
         away from the sources."""
         self.seconds = seconds
@@ -34,7 +37,7 @@ class Client:
         bytecode = {"PYTHONPYCACHEPREFIX": str(default_home() / "bytecode")}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
         self._process = subprocess.Popen(
-            [str(python), "-m", "benchmarks._worker"],
+            [str(python), "-m", module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -65,6 +68,7 @@ class Client:
         assert stdout is not None
         if not select.select([stdout], [], [], self.seconds)[0]:
             self._process.kill()
+            self._process.wait()
             raise EngineFailed(f"no answer after {self.seconds:.0f} s")
         line = stdout.readline()
         if not line:
@@ -77,8 +81,12 @@ class Client:
         tail = " | ".join(self._log.read().strip().splitlines()[-3:])
         return f"the worker ended with {code}: {tail}"
 
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
     def sleep(self) -> None:
-        if self._awake and self._process.poll() is None:
+        if self._awake and not self.ended:
             os.kill(self._process.pid, signal.SIGSTOP)
             self._awake = False
 
@@ -89,7 +97,7 @@ class Client:
 
     def close(self) -> None:
         """End the worker, kindly where it still listens."""
-        if self._process.poll() is None:
+        if not self.ended:
             self.wake()
             try:
                 self._process.communicate('{"do": "stop"}\n', timeout=10)
@@ -102,15 +110,27 @@ class Client:
         self._log.close()
 
 
-def medians(
-    sample: Callable[[], dict[str, float]], times: int, warm: bool = True
-) -> dict[str, Any]:
-    """The medians of what some samples of an engine measure, or why one failed; with `warm`, after
-    one that fills its caches."""
-    try:
-        if warm:
-            sample()
-        taken = [sample() for _ in range(times)]
-    except EngineFailed as error:
-        return {"failed": str(error)}
-    return {key: statistics.median(t[key] for t in taken) for key in taken[0]}
+def in_turns(
+    base: Path, engines: Iterable[str], times: int, sample: Callable[[str], T],
+    summary: Callable[[list[T]], dict[str, Any]], unseen: int = 0,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A row for each engine on a model: the summary of so many samples, which engines give in
+    turns, after `unseen` ones that do not count; or why one failed."""
+    taken: dict[str, list[T]] = {engine: [] for engine in engines}
+    failed: dict[str, str] = {}
+    for _ in range(unseen + times):
+        for engine in [e for e in taken if e not in failed]:
+            try:
+                taken[engine].append(sample(engine))
+            except EngineFailed as error:
+                failed[engine] = str(error)
+    return [
+        {"model": base.name, "engine": engine}
+        | ({"failed": failed[engine]} if engine in failed else summary(samples[unseen:]))
+        for engine, samples in taken.items()
+    ]
+
+
+def medians(samples: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of each number over some samples."""
+    return {key: statistics.median(s[key] for s in samples) for key in samples[0]}

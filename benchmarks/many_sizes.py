@@ -11,6 +11,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,10 @@ from benchmarks._main import (
     places_options,
     progress,
 )
-from benchmarks.client import Client, EngineFailed
+from benchmarks.client import Client, in_turns
 from benchmarks.machine import cores_for
 from benchmarks.places import Places
+from benchmarks.report import empty_table
 
 ABLE = [OURS, "onnxruntime", "openvino"]
 SIDES = {"resnet18": (64, 160, 16), "unet": (64, 160, 16), "mobilenet_v3_large": (96, 256, 32)}
@@ -123,42 +126,27 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each engine: milliseconds of all calls together, and of the slowest, medians over
     the rounds."""
-    taken: dict[str, list[list[float]]] = {engine: [] for engine in pythons}
-    failed: dict[str, str] = {}
-    for _ in range(rounds):
-        for engine in [e for e in pythons if e not in failed]:
-            try:
-                taken[engine].append(_calls(engine, pythons[engine], base, calls))
-            except EngineFailed as error:
-                failed[engine] = str(error)
-    rows = []
-    for engine, times in taken.items():
-        row: dict[str, Any] = {"model": base.name, "engine": engine}
-        if engine in failed:
-            rows.append(row | {"failed": failed[engine]})
-            continue
-        whole = statistics.median(sum(one) for one in times)
-        most = statistics.median(max(one) for one in times)
-        rows.append(row | {"calls": len(calls), "all_ms": whole, "most_ms": most})
-    return rows
+
+    def summary(times: list[list[float]]) -> dict[str, Any]:
+        whole, most = (statistics.median(f(one) for one in times) for f in (sum, max))
+        return {"calls": len(calls), "all_ms": whole, "most_ms": most}
+
+    once = partial(_calls, pythons=pythons, base=base, calls=calls)
+    return in_turns(base, pythons, rounds, once, summary)
 
 
-def _calls(engine: str, python: str | Path, base: Path, calls: Sequence[Shapes]) -> list[float]:
-    client = Client(python)
-    try:
-        options = {"options": {"shapes": "free"}} if engine == OURS else {}
+def _calls(
+    engine: str, pythons: dict[str, str | Path], base: Path, calls: Sequence[Shapes]
+) -> list[float]:
+    options = {"options": {"shapes": "free"}} if engine == OURS else {}
+    with closing(Client(pythons[engine])) as client:
         client.ask("load", engine=engine, base=str(base), threads=1, cpus=cores_for(1), **options)
         return list(client.ask("vary", calls=calls)["ms"])
-    finally:
-        client.close()
 
 
 def as_table(rows: list[dict[str, Any]]) -> Table:
-    out = Table(title="many sizes in a row", title_justify="left")
-    for name in ("model", "engine"):
-        out.add_column(name)
-    for name in ("all, s", "slowest, ms", "ours / it"):
-        out.add_column(name, justify="right")
+    columns = ("all, s", "slowest, ms", "ours / it")
+    out = empty_table("many sizes in a row", ("model", "engine"), columns)
     ours = {r["model"]: r["all_ms"] for r in rows if r["engine"] == OURS and "all_ms" in r}
     for r in [r for r in rows if "all_ms" in r]:
         share = ours.get(r["model"], float("nan")) / r["all_ms"]

@@ -7,7 +7,6 @@ is compiled with memory="small" and found in the cache. `bare` is Python with nu
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,14 @@ from rich.table import Table
 from benchmarks._main import (
     COLD,
     ENGINES,
-    bases_of,
+    all_sampled,
     deliver,
-    engines_of,
     engines_option,
-    environment,
+    fresh,
     models_option,
     places_options,
-    progress,
 )
-from benchmarks.client import Client, medians
-from benchmarks.places import Places
+from benchmarks.report import empty_table
 
 OURS: dict[str, dict[str, Any]] = {
     "tinsmith": {},
@@ -39,15 +35,7 @@ WAYS = [*OURS, *(e for e in ENGINES if e != "tinsmith")]
 
 def sample(way: str, python: str | Path, base: Path, threads: int) -> dict[str, float]:
     """Peak and bare MiB of one fresh process. Raises EngineFailed."""
-    with environment(way) as env:
-        client = Client(python, env=env)
-        try:
-            found = client.ask(
-                "load", engine=way.split()[0], base=str(base), threads=threads, cpus=[],
-                options=OURS.get(way, {}),
-            )  # fmt: skip
-        finally:
-            client.close()
+    found = fresh(way, python, base, threads, **OURS.get(way, {}))
     return {"peak_mb": found["peak_mb"], "bare_mb": found["bare_mb"]}
 
 
@@ -57,10 +45,7 @@ def smallest_peer(rows: list[dict[str, Any]]) -> float | None:
 
 
 def as_table(rows: list[dict[str, Any]], ways: list[str]) -> Table:
-    out = Table(title="peak resident MiB", title_justify="left")
-    out.add_column("model")
-    for name in ("bare", *ways, "ratio"):
-        out.add_column(name, justify="right")
+    out = empty_table("peak resident MiB", ["model"], ("bare", *ways, "ratio"))
     for model in dict.fromkeys(r["model"] for r in rows):
         mine = {r["engine"]: r for r in rows if r["model"] == model}
         cells = ["-" if "failed" in mine[w] else f"{mine[w]['peak_mb']:.0f}" for w in ways]
@@ -77,25 +62,9 @@ def as_table(rows: list[dict[str, Any]], ways: list[str]) -> Table:
 @click.option("--threads", default=1, show_default=True)
 @click.option("--times", default=3, show_default=True, help="Fresh processes per engine.")
 @places_options
-def main(
-    models: list[str],
-    engines: list[str],
-    threads: int,
-    times: int,
-    places: Places,
-    out: Path | None,
-) -> None:
+def main(engines: list[str], times: int, out: Path | None, **where: Any) -> None:
     """Peak memory of a fresh process of every engine, up to its first result."""
-    bases = bases_of(models, places)
-    pythons = engines_of(engines, places)
-    rows: list[dict[str, Any]] = []
-    with progress() as status:
-        for base in bases:
-            for way in engines:
-                status.update(f"{base.name}: {way}")
-                once = partial(sample, way, pythons[way], base, threads)
-                row = {"model": base.name, "engine": way, "threads": threads}
-                rows.append(row | medians(once, times, warm=way != COLD))
+    rows = all_sampled(sample, engines=engines, times=times, **where)
     deliver(as_table(rows, engines), rows, out, times=times)
 
 

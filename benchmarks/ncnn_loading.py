@@ -15,36 +15,13 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks._main import deliver, engines_of, places_options, progress
-from benchmarks.client import EngineFailed
+from benchmarks._main import deliver, engines_of, places_options, progress, sampled
 from benchmarks.measure import OURS
 from benchmarks.ncnn_files import params_of, prepare
 from benchmarks.places import Places
 from benchmarks.startup import as_table, sample
 
 ENGINES = [OURS, "ncnn"]
-
-
-def in_turns(base: Path, pythons: dict[str, str | Path], threads: int, times: int) -> list[Any]:
-    """A row for each engine: the medians of `times` samples, besides one that is not counted."""
-    taken: dict[str, list[dict[str, float]]] = {engine: [] for engine in pythons}
-    failed: dict[str, str] = {}
-    for turn in range(times + 1):
-        for engine in [e for e in pythons if e not in failed]:
-            try:
-                one = sample(engine, pythons[engine], base, threads)
-            except EngineFailed as error:
-                failed[engine] = str(error)
-                continue
-            taken[engine] += [one] if turn else []
-    rows: list[dict[str, Any]] = []
-    for engine, samples in taken.items():
-        row = {"model": base.name, "engine": engine, "threads": threads}
-        if engine in failed:
-            rows.append(row | {"failed": failed[engine]})
-        else:
-            rows.append(row | {k: statistics.median(s[k] for s in samples) for k in samples[0]})
-    return rows
 
 
 def with_shares(table: Table, rows: list[dict[str, Any]]) -> Table:
@@ -79,7 +56,7 @@ def main(
     with progress() as status:
         for param in params_of(files, models):
             status.update(param.stem)
-            rows += in_turns(prepare(param, folder), pythons, threads, times)
+            rows += sampled(sample, prepare(param, folder), pythons, times, threads)
     deliver(with_shares(as_table(rows), rows), rows, out, times=times)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from benchmarks._main import deliver, engines_of, engines_option, places_options
 from benchmarks.client import Client, EngineFailed
 from benchmarks.machine import cores_for
 from benchmarks.places import Places
+from benchmarks.report import empty_table
 
 ABLE = ["tinsmith", "mnn", "onnxruntime", "openvino"]
 SIZE = 16
@@ -44,15 +46,12 @@ def measure(engine: str, python: str | Path, base: Path, times: int) -> dict[str
     imports, calls = [], []
     try:
         for _ in range(times):
-            client = Client(python)
-            try:
+            with closing(Client(python)) as client:
                 found = client.ask(
                     "load", engine=engine, base=str(base), threads=1, cpus=cores_for(1)
                 )
                 imports.append(found["import_ms"])
                 calls += client.ask("run", seconds=0.2, least=100)["ms"]
-            finally:
-                client.close()
     except EngineFailed as error:
         return row | {"failed": str(error)}
     found = {"call_us": statistics.median(calls) * 1e3, "least_us": min(calls) * 1e3}
@@ -60,10 +59,7 @@ def measure(engine: str, python: str | Path, base: Path, times: int) -> dict[str
 
 
 def as_table(rows: list[dict[str, Any]]) -> Table:
-    out = Table(title="one node", title_justify="left")
-    out.add_column("engine")
-    for name in ("call, us", "least, us", "import, ms"):
-        out.add_column(name, justify="right")
+    out = empty_table("one node", ["engine"], ("call, us", "least, us", "import, ms"))
     for r in rows:
         keys = ("call_us", "least_us", "import_ms")
         out.add_row(r["engine"], *("-" if "failed" in r else f"{r[k]:.1f}" for k in keys))
