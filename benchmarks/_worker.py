@@ -22,6 +22,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +150,13 @@ class Worker:
         return {"per_second": sum(counts) / (time.perf_counter() - start)}
 
 
-def main() -> None:
+def serve(make: Callable[[], Any]) -> None:
+    """Answer commands from standard input by the methods of the worker that `make` returns, until
+    "stop" or the end of the input ends this process."""
     # Engines print to standard output; the answers go to a copy of it that they do not know.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    worker = Worker()
+    worker = make()
     for line in sys.stdin:
         command = json.loads(line)
         verb = command.pop("do")
@@ -170,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Worker)

@@ -1,23 +1,18 @@
 """Writes zoo models as ONNX with what torch computes. Run by the exporter's Python.
 
-Names come in as lines, `KEY BASE`; each is answered by one JSON line. BASE.onnx has the inputs x0,
-x1, ... and the outputs y0, y1, ...; BASE.npz has their arrays under these names. An input that the
-model does not read is in neither.
+Commands come as to `_worker`: {"do": "export", "key", "base"} -> {"exporter", "parameters"}.
+BASE.onnx has the inputs x0, x1, ... and the outputs y0, y1, ...; BASE.npz has their arrays under
+these names. An input that the model does not read is in neither.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import sys
-import time
 import warnings
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from benchmarks._worker import serve
 from benchmarks.models import _import_torchvision, take_statistics
 from benchmarks.zoo_models import Entry, entries
 
@@ -252,29 +247,24 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
 
 
-def main() -> None:
-    warnings.filterwarnings("ignore")
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries print where answers are expected
-    library = _import_torchvision()
-    import torch
+class Exporter:
+    """What this process is asked to do."""
 
-    torch.set_num_threads(1)
-    _trace_antialiased_resizing()
-    known = {e.key: e for e in entries()}
-    for line in sys.stdin:
-        key, base = line.split()
-        start = time.perf_counter()
-        said = io.StringIO()
+    def __init__(self) -> None:
+        import torch
+
+        warnings.filterwarnings("ignore")
+        torch.set_num_threads(1)
+        self.library = _import_torchvision()
+        _trace_antialiased_resizing()
+        self.known = {e.key: e for e in entries()}
+
+    def export(self, key: str, base: str) -> dict[str, Any]:
         try:
-            with redirect_stdout(said), redirect_stderr(said):
-                found = export(known[key], Path(base))
+            return export(self.known[key], Path(base))
         except Exception as error:
-            found = {"failed": _short(error) if not isinstance(error, RuntimeError) else str(error)}
-        found["seconds"] = round(time.perf_counter() - start, 2)
-        print(json.dumps(found), file=answers, flush=True)
-    del library
+            return {"failed": str(error) if isinstance(error, RuntimeError) else _short(error)}
 
 
 if __name__ == "__main__":
-    main()
+    serve(Exporter)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import click
 
 from benchmarks._main import engines_of, require
 from benchmarks._zoo_check import TOLERANCE
+from benchmarks.client import Client, EngineFailed
 from benchmarks.measure import OURS, Effort
 from benchmarks.measure import measure as in_turns
 from benchmarks.places import ROOT, Places
@@ -39,39 +39,22 @@ class Exporter:
 
     def __init__(self, python: Path) -> None:
         self.python = python
-        self.process: subprocess.Popen[str] | None = None
+        self.client: Client | None = None
 
     def export(self, entry: Entry, base: Path) -> dict[str, Any]:
-        if self.process is None:
-            self.process = subprocess.Popen(
-                [str(self.python), "-m", "benchmarks._zoo_export"], cwd=ROOT, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        process = self.process
-        assert process.stdin is not None and process.stdout is not None
+        if self.client is None:
+            self.client = Client(self.python, EXPORT_LIMIT, module="benchmarks._zoo_export")
         try:
-            process.stdin.write(f"{entry.key} {base}\n")
-            process.stdin.flush()
-        except OSError:
-            self.stop()
-            return {"failed": "the exporter ended"}
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(process.stdout, selectors.EVENT_READ)
-            if not waiting.select(EXPORT_LIMIT):
+            return self.client.ask("export", key=entry.key, base=str(base))
+        except EngineFailed as error:
+            if self.client.ended:
                 self.stop()
-                return {"failed": f"no answer in {EXPORT_LIMIT:.0f} s"}
-        line = process.stdout.readline()
-        if not line:
-            code = process.wait()
-            self.process = None
-            return {"failed": f"the exporter ended with code {code}"}
-        return dict(json.loads(line))
+            return {"failed": str(error)}
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        if self.client is not None:
+            self.client.close()
+            self.client = None
 
 
 def child(base: Path, seconds: float) -> dict[str, Any]:
