@@ -6,13 +6,13 @@ past.N.value), and gives those with the new ones joined."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
-from tests.transformer import Builder
+from tests.transformer import Builder, Info
 
 
 def decoder(
@@ -33,51 +33,30 @@ def decoder(
     far = np.finfo(np.float32).min
     bias = b("Where", later, b.const(far, np.float32), b.const(0, np.float32))
     bias = b("Unsqueeze", bias, b.const([0, 1]))
-    results = []
 
-    def split(y: str) -> str:
-        shape = b("Concat", b.size(y, 0), b.size(y, 1), b.const([heads]), b.const([width]), axis=0)
-        return b("Transpose", b("Reshape", y, shape), perm=[0, 2, 1, 3])
-
-    for n in range(layers):
-        h = b.norm(x, d)
-        q, k, v = (split(b.dense(h, d, d)) for _ in range(3))
-        present = []
-        for kind, one in (("key", k), ("value", v)):
-            name = f"present.{n}.{kind}"
-            b.nodes.append(helper.make_node("Concat", [f"past.{n}.{kind}", one], [name], axis=2))
-            present.append(name)
-        results += present
+    def attend(n: int, q: str, k: str, v: str) -> tuple[str, str]:
+        present = [f"present.{n}.{kind}" for kind in ("key", "value")]
+        for name, one in zip(present, (k, v), strict=True):
+            past = name.replace("present", "past")
+            b.nodes.append(helper.make_node("Concat", [past, one], [name], axis=2))
         scores = b("MatMul", q, b("Transpose", present[0], perm=[0, 1, 3, 2]))
         scores = b("Div", scores, b.const(width**0.5, np.float32))
-        weights = b("Softmax", b("Add", scores, bias), axis=-1)
-        mixed = b("Transpose", b("MatMul", weights, present[1]), perm=[0, 2, 1, 3])
-        shape = b("Concat", b.size(mixed, 0), b.size(mixed, 1), b.const([d]), axis=0)
-        x = b("Add", x, b.dense(b("Reshape", mixed, shape), d, d))
-        h = b.dense(b.norm(x, d), d, 4 * d)
-        half = b("Mul", h, b.const(0.5, np.float32))
-        erf = b("Erf", b("Mul", h, b.const(0.5**0.5, np.float32)))
-        x = b("Add", x, b.dense(b("Mul", half, b("Add", erf, b.const(1, np.float32))), 4 * d, d))
+        return b("Softmax", b("Add", scores, bias), axis=-1), present[1]
+
+    for n in range(layers):
+        x = b.layer(x, d, heads, partial(attend, n))
     b.nodes.append(helper.make_node("MatMul", [b.norm(x, d), b.weight(d, vocab)], ["logits"]))
-    info = helper.make_tensor_value_info
-    cache = ["batch", heads, "past", width], ["batch", heads, "total", width]
+    ids = ("ids", TensorProto.INT64, ["batch", "new"])
+    logits = ("logits", TensorProto.FLOAT, ["batch", "new", vocab])
+    past = _cached("past", layers, "batch", heads, "past", width)
+    present = _cached("present", layers, "batch", heads, "total", width)
+    return b.model("decoder", [ids, *past], [logits, *present])
+
+
+def _cached(when: str, layers: int, *dims: Any) -> list[Info]:
+    """The keys and values of all layers as inputs ("past") or outputs ("present") of a model."""
     kinds = [f"{n}.{kind}" for n in range(layers) for kind in ("key", "value")]
-    graph = helper.make_graph(
-        b.nodes,
-        "decoder",
-        [
-            info("ids", TensorProto.INT64, ["batch", "new"]),
-            *(info(f"past.{kind}", TensorProto.FLOAT, cache[0]) for kind in kinds),
-        ],
-        [
-            info("logits", TensorProto.FLOAT, ["batch", "new", vocab]),
-            *(info(f"present.{kind}", TensorProto.FLOAT, cache[1]) for kind in kinds),
-        ],
-        b.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    onnx.checker.check_model(model)
-    return model
+    return [(f"{when}.{kind}", TensorProto.FLOAT, list(dims)) for kind in kinds]
 
 
 @dataclass(frozen=True)
@@ -97,14 +76,10 @@ class Grouped:
     window: int = -1
     batch: int | str = "batch"
 
-    @property
-    def kinds(self) -> list[str]:
-        return [f"{n}.{kind}" for n in range(self.layers) for kind in ("key", "value")]
-
     def cache(self, batch: int, rows: int | None = None) -> dict[str, Any]:
         """A cache of zeros, by the names of the inputs; it has `room`, else no rows."""
         shape = batch, self.groups, rows or self.room or 0, self.width
-        return {f"past.{kind}": np.zeros(shape, np.float32) for kind in self.kinds}
+        return {name: np.zeros(shape, np.float32) for name, *_ in _cached("past", self.layers)}
 
     def model(self, seed: int = 0) -> Any:
         b, d = Builder(seed), self.heads * self.width
@@ -133,30 +108,20 @@ class Grouped:
         b.nodes.append(
             helper.make_node("MatMul", [b.norm(x, d), b.weight(d, self.vocab)], ["logits"])
         )
-        return self._made(b)
-
-    def _made(self, b: Builder) -> Any:
-        info, n = helper.make_tensor_value_info, self.batch
-        pairs = ("past", self.room or "past"), ("present", self.room or "total")
+        ids = ("ids", TensorProto.INT64, [self.batch, "new"])
+        mask = ("attention_mask", TensorProto.INT64, [self.batch, "total"])
+        logits = ("logits", TensorProto.FLOAT, [self.batch, "new", self.vocab])
         past, present = (
-            [
-                info(f"{w}.{k}", TensorProto.FLOAT, [n, self.groups, r, self.width])
-                for k in self.kinds
-            ]
-            for w, r in pairs
+            _cached(w, self.layers, self.batch, self.groups, self.room or rows, self.width)
+            for w, rows in (("past", "past"), ("present", "total"))
         )
-        ids = [info(*t) for t in (("ids", TensorProto.INT64, [n, "new"]),
-                                  ("attention_mask", TensorProto.INT64, [n, "total"]))]  # fmt: skip
-        logits = info("logits", TensorProto.FLOAT, [n, "new", self.vocab])
-        graph = helper.make_graph(b.nodes, "grouped", ids + past, [logits, *present], b.weights)
-        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        return b.model("grouped", [ids, mask, *past], [logits, *present], "com.microsoft")
 
 
 def empty(batch: int, d: int = 32, heads: int = 4, layers: int = 2) -> dict[str, Any]:
     """A cache of no tokens, by the names of the inputs."""
     none = np.zeros((batch, heads, 0, d // heads), np.float32)
-    return {f"past.{n}.{kind}": none for n in range(layers) for kind in ("key", "value")}
+    return {name: none for name, *_ in _cached("past", layers)}
 
 
 def grown(results: dict[str, Any]) -> dict[str, Any]:

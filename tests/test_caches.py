@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tinsmith as ts
-from tests.decoder import Grouped
+from tests.decoder import Grouped, grown
 from tests.kernels.harness import levels
 from tests.models import agree
 from tests.transformer import Builder
@@ -50,11 +50,11 @@ def test_grouped_queries(of: Grouped, batch: int) -> None:
         given = {"ids": RANDOM.integers(0, 50, (batch, new)), "attention_mask": mask}
         wanted = reference(**given, **cache)
         np.testing.assert_allclose(session(**given), wanted["logits"], rtol=1e-4, atol=1e-5)
-        cache = {f"past.{kind}": wanted[f"present.{kind}"] for kind in of.kinds}
+        cache = grown(wanted)
     agree(session.states, cache)
     assert {s.kernel for s in steps_of(session, "RowAttention")} == {"attention_rows"}
     scatters = steps_of(session, "TensorScatter")
-    assert len(scatters) == len(of.kinds) * (1 if of.room else 2)
+    assert len(scatters) == of.layers * (2 if of.room else 4)
     assert all(len(s.calls) == 1 for s in scatters), "no copy precedes what is written"
 
 

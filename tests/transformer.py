@@ -3,11 +3,18 @@ split by shapes that are computed (Shape, Gather, Concat, Reshape), masks are ma
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+Attend = Callable[[str, str, str], tuple[str, str]]
+"""Queries, keys and values of all heads -> the weights of attention, and the values that they are
+for."""
+Info = tuple[str, int, list[Any]]
+"""The name, element type and dims of an input or output."""
 
 
 class Builder:
@@ -48,6 +55,37 @@ class Builder:
         dim = self("Gather", self("Shape", x), self.const(axis))
         return self("Unsqueeze", dim, self.const([0]))
 
+    def layer(self, x: str, d: int, heads: int, attend: Attend) -> str:
+        """A layer of a transformer, norms first, with a GELU in primitives."""
+
+        def split(y: str) -> str:
+            dims = (self.size(y, 0), self.size(y, 1), self.const([heads]), self.const([d // heads]))
+            shape = self("Concat", *dims, axis=0)
+            return self("Transpose", self("Reshape", y, shape), perm=[0, 2, 1, 3])
+
+        h = self.norm(x, d)
+        q, k, v = (split(self.dense(h, d, d)) for _ in range(3))
+        weights, v = attend(q, k, v)
+        mixed = self("Transpose", self("MatMul", weights, v), perm=[0, 2, 1, 3])
+        shape = self("Concat", self.size(mixed, 0), self.size(mixed, 1), self.const([d]), axis=0)
+        x = self("Add", x, self.dense(self("Reshape", mixed, shape), d, d))
+        h = self.dense(self.norm(x, d), d, 4 * d)
+        half = self("Mul", h, self.const(0.5, np.float32))
+        erf = self("Erf", self("Mul", h, self.const(0.5**0.5, np.float32)))
+        h = self("Mul", half, self("Add", erf, self.const(1, np.float32)))
+        return self("Add", x, self.dense(h, 4 * d, d))
+
+    def model(
+        self, name: str, inputs: Iterable[Info], outputs: Iterable[Info], *domains: str
+    ) -> Any:
+        """The ModelProto of all nodes, of opset 18, and of version 1 of other domains."""
+        values = ([helper.make_tensor_value_info(*v) for v in some] for some in (inputs, outputs))
+        graph = helper.make_graph(self.nodes, name, *values, self.weights)
+        opsets = [helper.make_opsetid("", 18), *(helper.make_opsetid(d, 1) for d in domains)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        onnx.checker.check_model(model)
+        return model
+
 
 def transformer(
     d: int = 32, heads: int = 4, layers: int = 2, vocab: int = 50, seed: int = 0
@@ -61,45 +99,22 @@ def transformer(
     bias = b("Mul", b("Sub", b.const(1, np.float32), "mask"), b.const(-1e4, np.float32))
     bias = b("Unsqueeze", bias, b.const([1, 2]))
 
-    def split(y: str) -> str:
-        shape = b("Concat", b.size(y, 0), b.size(y, 1), b.const([heads]), b.const([d // heads]),
-                  axis=0)  # fmt: skip
-        return b("Transpose", b("Reshape", y, shape), perm=[0, 2, 1, 3])
-
-    for _ in range(layers):
-        h = b.norm(x, d)
-        q, k, v = (split(b.dense(h, d, d)) for _ in range(3))
+    def attend(q: str, k: str, v: str) -> tuple[str, str]:
         scores = b("MatMul", q, b("Transpose", k, perm=[0, 1, 3, 2]))
         scores = b("Mul", scores, b.const((d // heads) ** -0.5, np.float32))
-        weights = b("Softmax", b("Add", scores, bias), axis=-1)
-        mixed = b("Transpose", b("MatMul", weights, v), perm=[0, 2, 1, 3])
-        shape = b("Concat", b.size(mixed, 0), b.size(mixed, 1), b.const([d]), axis=0)
-        x = b("Add", x, b.dense(b("Reshape", mixed, shape), d, d))
-        h = b.dense(b.norm(x, d), d, 4 * d)
-        half = b("Mul", h, b.const(0.5, np.float32))
-        erf = b("Erf", b("Mul", h, b.const(0.5**0.5, np.float32)))
-        h = b("Mul", half, b("Add", erf, b.const(1, np.float32)))
-        x = b("Add", x, b.dense(h, 4 * d, d))
+        return b("Softmax", b("Add", scores, bias), axis=-1), v
+
+    for _ in range(layers):
+        x = b.layer(x, d, heads, attend)
     b.nodes.append(helper.make_node("Identity", [b.norm(x, d)], ["hidden"]))
     first = b("Gather", "hidden", b.const(0), axis=1)
     b.nodes.append(helper.make_node("Identity", [b.dense(first, d, 10)], ["logits"]))
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        b.nodes,
+    text = ["batch", "seq"]
+    return b.model(
         "transformer",
-        [
-            info("ids", TensorProto.INT64, ["batch", "seq"]),
-            info("mask", TensorProto.FLOAT, ["batch", "seq"]),
-        ],
-        [
-            info("hidden", TensorProto.FLOAT, ["batch", "seq", d]),
-            info("logits", TensorProto.FLOAT, ["batch", 10]),
-        ],
-        b.weights,
+        [("ids", TensorProto.INT64, text), ("mask", TensorProto.FLOAT, text)],
+        [("hidden", TensorProto.FLOAT, [*text, d]), ("logits", TensorProto.FLOAT, ["batch", 10])],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    onnx.checker.check_model(model)
-    return model
 
 
 def feeds(batch: int, seq: int, vocab: int = 50, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
