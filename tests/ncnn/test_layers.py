@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.ncnn.against import PEER, agree, run_peer
+from tests.ncnn.against import PEER, agree, record, recorded, run_peer
 from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
 from tinsmith.errors import ImportFailed, NotWritable
@@ -53,8 +52,8 @@ UNCHECKED = {
 """Not alone in a case: left out of ncnn as it is built, or part of whole models."""
 
 
-def put(folder: Path, line: str, name: str) -> None:
-    np.savez(folder / f"{name}.npz", **{f"in{k}": x for k, x in enumerate(inputs_of(line))})
+def fed(line: str) -> dict[str, Any]:
+    return {f"in{k}": x for k, x in enumerate(inputs_of(line))}
 
 
 def compute(graph: Graph, line: str, native: bool = False) -> dict[str, Any]:
@@ -62,12 +61,6 @@ def compute(graph: Graph, line: str, native: bool = False) -> dict[str, Any]:
     fed = [x[None].astype(np.float32) for x in inputs_of(line)]
     found = ts.compile(graph).run(fed) if native else run_graph(graph, fed)
     return {v.name: np.asarray(y)[0] for v, y in zip(graph.outputs, found, strict=True)}
-
-
-@functools.cache
-def recorded() -> dict[str, Any]:
-    with np.load(RECORDED) as data:
-        return {name: data[name] for name in data.files}
 
 
 def graph_of(line: str) -> Graph:
@@ -81,7 +74,7 @@ def test_a_layer_computes_what_ncnn_computes(line: str, native: bool) -> None:
     found = compute(graph_of(line), line, native)
     if line not in REFUSED:
         n = len(line) + 1
-        wanted = {k[n:]: v for k, v in recorded().items() if k.startswith(line + "/")}
+        wanted = {k[n:]: v for k, v in recorded(RECORDED).items() if k.startswith(line + "/")}
         agree({k: v.astype(np.float32) for k, v in found.items()}, wanted)
 
 
@@ -227,7 +220,7 @@ def test_ncnn_computes_the_same_now(which: str, tmp_path: Path) -> None:
             graph = ts.optimize(graph) if which == "optimised" else graph
             write(graph, tmp_path / f"{i:03}.param", halves=which == "halves")
             graph = load(tmp_path / f"{i:03}.param")
-        put(tmp_path, line, f"{i:03}")
+        np.savez(tmp_path / f"{i:03}.npz", **fed(line))
         wanted[f"{i:03}"] = compute(graph, line)
     run_peer(tmp_path)
     missing = {CASES[int(n)] for n in wanted if not (tmp_path / f"{n}.out.npz").exists()}
@@ -242,28 +235,8 @@ def test_ncnn_computes_the_same_now(which: str, tmp_path: Path) -> None:
                 raise
 
 
-def record() -> None:
-    import tempfile
-
-    found = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for i, line in enumerate(CASES):
-            param, weights = model_of(line)
-            (folder / f"{i:03}.param").write_text(param)
-            (folder / f"{i:03}.bin").write_bytes(weights)
-            put(folder, line, f"{i:03}")
-        run_peer(folder)
-        for i, line in enumerate(CASES):
-            out = folder / f"{i:03}.out.npz"
-            if out.exists():
-                found |= {f"{line}/{k}": v for k, v in np.load(out).items()}
-    RECORDED.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(RECORDED, **found)
-
-
 if __name__ == "__main__":
-    record()
+    record(RECORDED, ((line, *model_of(line), fed(line)) for line in CASES))
 
 
 def test_weights_in_blocks_are_integers_by_scales() -> None:
@@ -302,7 +275,7 @@ def test_random_weights_of_int8_are_ones_that_ncnn_reads(line: str, tmp_path: Pa
     param, weights = model_of(line)
     (tmp_path / "m.param").write_text(param)
     (tmp_path / "m.bin").write_bytes(weights)
-    put(tmp_path, line, "m")
+    np.savez(tmp_path / "m.npz", **fed(line))
     run_peer(tmp_path)
     (found,), wanted = compute(graph_of(line), line).values(), np.load(tmp_path / "m.out.npz")
     assert np.abs(found - wanted["out0"]).max() <= 2e-2 * np.abs(wanted["out0"]).max()
