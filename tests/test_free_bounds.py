@@ -3,8 +3,6 @@ be addressed; what is beyond is refused before anything is written."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.fresh import said
 from tests.models import free as batched
 from tinsmith.errors import (
     InputShapeError,
@@ -68,8 +67,7 @@ print(np.count_nonzero(flags >> np.uint64(63)) * mmap.PAGESIZE)
 def test_memory_kept_for_results_beyond_the_largest_is_not_touched() -> None:
     """Pages that nobody has written are not resident. In a new process, as an old one has memory
     that was used for other things; a large page may reach 2 MiB beyond."""
-    found = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, check=True)
-    assert int(found.stdout) < (3 << 20) + (2 << 20)
+    assert int(said(RESIDENT)) < (3 << 20) + (2 << 20)
 
 
 @pytest.mark.parametrize("least", [2, 1])

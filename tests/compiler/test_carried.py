@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.fresh import said
 from tests.machines import with_core
 from tests.models import array, digits, residual
 from tinsmith.compiler import carried
@@ -270,14 +271,7 @@ def test_carried_code_loads_without_measuring(tmp_path: Path) -> None:
         "heavy = 'llvmlite', 'tinsmith.ops', 'tinsmith.passes', 'tinsmith.runtime.gauge'; "
         "print([m for m in heavy if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "net.tin")],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"TINSMITH_CACHE": "off"},
-        timeout=120,
-    )
-    assert done.stdout == "[]\n", done.stderr
+    assert said(code, tmp_path / "net.tin", TINSMITH_CACHE="off") == "[]"
 
 
 def test_inspect_tells_what_a_file_carries(tmp_path: Path, cache: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 import tinsmith as ts
 from tests.free import PICTURES, pictured
+from tests.fresh import said
 from tests.models import GRAPHS, feeds
 from tests.models import free as batched
 from tests.transformer import feeds as texts
@@ -54,13 +53,7 @@ def encoder(tmp_path: Path) -> Path:
 def start(folder: Path, path: Path, sizes: Any, shapes: str, more: str = "") -> str:
     """Where a new process had the program of the last of these sizes from, and whether it has
     imported LLVM."""
-    code = WARM.format(path=str(path), shapes=shapes, sizes=sizes, more=more, out=str(folder))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ),
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return said(WARM.format(path=str(path), shapes=shapes, sizes=sizes, more=more, out=str(folder)))
 
 
 @pytest.mark.parametrize("shapes", ["free", "both"])

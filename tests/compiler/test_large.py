@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.fresh import said
 from tinsmith.codegen.target import level
 
 LOADED = """
@@ -73,17 +72,12 @@ def run_twice(folder: Path, size: int, layers: int) -> list[dict[str, float]]:
     """What two processes, one after the other, tell of loading, compiling and running it."""
     path, x, want = write_model(folder, size, layers)
     np.save(folder / "x.npy", x)
-    environment = dict(os.environ, TINSMITH_CACHE=str(folder / "cache"))
     told = []
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", LOADED, str(path), str(folder / "x.npy")],
-            capture_output=True, text=True, env=environment, timeout=600,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        own = {"TINSMITH_CACHE": str(folder / "cache")}
+        told.append(json.loads(said(LOADED, path, folder / "x.npy", timeout=600, **own)))
         got = np.load(folder / "x.npy.y.npy")
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 * np.abs(want).max())
-        told.append(json.loads(done.stdout))
     return told
 
 

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +15,7 @@ import pytest
 import tinsmith as ts
 from tests.counted import COUNTED, given, parts
 from tests.dependent import DEPENDENT
+from tests.fresh import said
 from tests.models import agree
 from tinsmith.compiler.free import FreePrograms
 from tinsmith.errors import ModelFileError
@@ -55,18 +53,13 @@ def start(path: Path, calls: Any, shapes: str = "free", more: str = "") -> str:
     """Whether a new process had the program from a file, whether it has imported LLVM, and what it
     noted, after some calls, whose results must be right."""
     out = str(path.parent)
-    code = WARM.format(path=str(path), shapes=shapes, calls=calls, more=more, out=out)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ),
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    told = said(WARM.format(path=str(path), shapes=shapes, calls=calls, more=more, out=out))
     reference = ts.compile(path.with_suffix(".onnx"), backend="numpy")
     for rows, seed in calls:
         want = reference(given(rows, seed))
         for name, array in want.items() if isinstance(want, dict) else [("y", want)]:
             agree(np.load(path.parent / f"{rows}-{seed}-{name}.npy"), array)
-    return done.stdout.strip()
+    return told
 
 
 @pytest.mark.parametrize("shapes", ["free", "fixed"])

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.fresh import said
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
 from tinsmith.codegen.cache import Cache, write_note
@@ -52,16 +52,7 @@ def programs(folder: Path) -> list[Path]:
 def start(tmp_path: Path, model: Path) -> str:
     """What a new process has imported after it compiled and ran the model."""
     np.save(tmp_path / "x.npy", X)
-    code = WARM.format(path=str(model), x=str(tmp_path / "x.npy"))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=dict(os.environ),
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return said(WARM.format(path=str(model), x=str(tmp_path / "x.npy")))
 
 
 def test_a_second_start_loads_no_more_than_it_needs(tmp_path: Path, cache: Path) -> None:

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
-import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.fresh import said
 from tests.frontends.pnnx_text import FOLDER, numbers, param, run
 from tests.real import real_file
 from tinsmith.errors import ImportFailed, ModelFileError, ModelKindError, OptionError, TinsmithError
@@ -408,7 +407,4 @@ def test_models_of_another_format_do_not_load_these_importers() -> None:
         "import sys, tinsmith as ts; ts.load('examples/digits/digits.onnx'); "
         "print([m for m in sys.modules if m.startswith('tinsmith.frontends.pnnx.')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=FOLDER.parents[2], capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "[]", done.stderr
+    assert said(code, cwd=FOLDER.parents[2]) == "[]"

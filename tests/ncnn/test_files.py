@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.fresh import said
 from tinsmith import ops
 from tinsmith.errors import (
     DuplicateName,
@@ -248,8 +247,7 @@ def test_a_name_that_is_taken_is_refused_where_it_is_registered() -> None:
         "import tinsmith as ts\n"
         "print(len(ts.load(b'7767517\\n2 2\\nInput x 0 1 x 0=4\\nReLU r 1 1 x y\\n').nodes))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["DuplicateName", "True"] * 2 + ["1"]
+    assert said(code).split() == ["DuplicateName", "True"] * 2 + ["1"]
 
 
 def test_a_layer_of_ones_own_is_written_by_its_type(tmp_path: Path) -> None:

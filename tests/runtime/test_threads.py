@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -14,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.fresh import said
 from tinsmith.codegen import sync_block as sync
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.library import load_library
@@ -282,5 +281,4 @@ if sys.argv[1] == "busy":
     threading.Thread(target=forever, daemon=True).start()
 """
     for how in ("parked", "busy"):
-        done = subprocess.run([sys.executable, "-c", code, how], timeout=60, capture_output=True)
-        assert done.returncode == 0, done.stderr.decode()
+        said(code, how, timeout=60)
