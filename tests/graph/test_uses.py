@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tinsmith import ops
@@ -14,6 +14,7 @@ from tinsmith.graph.uses import Outputs, Uses
 from tinsmith.graph.verify import verify
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(["append", "remove", "pop"]), st.integers(0, 4))))
 def test_uses_count_as_a_list_does(steps: list[tuple[str, int]]) -> None:
     g = Graph()
