@@ -45,12 +45,10 @@ class TinsmithRep(BackendRep):
                 "give them to prepare"
             )
         if isinstance(inputs, Mapping):
-            found = self.net(**{k: _array(a) for k, a in inputs.items()})
+            given: Any = {k: _array(a) for k, a in inputs.items()}
         else:
-            given = inputs if isinstance(inputs, list | tuple) else [inputs]
-            found = self.net(*map(_array, given))
-        results = [found[n] for n in self.net.output_names] if isinstance(found, dict) else [found]
-        return self._result(*results)
+            given = [_array(a) for a in _listed(inputs)]
+        return self._result(*self.net.run(given))
 
 
 class TinsmithBackend(Backend):
@@ -96,16 +94,8 @@ class TinsmithBackend(Backend):
         `kwargs`: those of `prepare`, and the `opset_version` of ONNX's own domain (by default the
         newest). `outputs_info` is ignored."""
         opset = int(kwargs.pop("opset_version", defs.onnx_opset_version()))
-        model = _model_of(node, inputs, opset)
-        names = [v.name for v in model.graph.input]
-        if isinstance(inputs, Mapping):
-            given = [inputs[n] for n in names]
-        else:
-            arrays = inputs if isinstance(inputs, list | tuple) else [inputs]
-            present = [n for n in node.input if n]
-            by_name = dict(zip(present, arrays, strict=True))
-            given = [by_name[n] for n in names]
-        return cls.run_model(model, given, device, **kwargs)
+        given = _named(node, inputs)
+        return cls.run_model(_model_of(node, given, opset), given, device, **kwargs)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -123,23 +113,30 @@ def _array(data: Any) -> Any:
     return np.asarray(data)
 
 
-def _model_of(node: NodeProto, inputs: Any, opset: int) -> ModelProto:
-    """Make a model of one node. Its inputs have the types of the given arrays."""
+def _listed(inputs: Any) -> Sequence[Any]:
+    return inputs if isinstance(inputs, list | tuple) else [inputs]
+
+
+def _named(node: NodeProto, inputs: Any) -> dict[str, Any]:
+    """Return the given inputs of a node by name. Raises InputNameError if they are not as many as
+    it reads."""
     present = [n for n in node.input if n]
     if isinstance(inputs, Mapping):
-        missing = [n for n in present if n not in inputs]
-        arrays = [inputs[n] for n in present if n in inputs]
-    else:
-        arrays = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-        missing = present[len(arrays) :]
-    if missing or len(arrays) > len(present):
+        inputs = [inputs[n] for n in present if n in inputs]
+    arrays = _listed(inputs)
+    if len(arrays) != len(present):
         raise InputNameError(
             f"{node.op_type} reads {', '.join(present) or 'nothing'}; "
             f"{len(arrays)} arrays are given"
         )
+    return dict(zip(present, arrays, strict=True))
+
+
+def _model_of(node: NodeProto, inputs: Mapping[str, Any], opset: int) -> ModelProto:
+    """Make a model of one node. Its inputs have the types of the given arrays."""
     types = {}
-    for name, array in zip(present, map(_array, arrays), strict=True):
-        array = np.asarray(array)
+    for name, given in inputs.items():
+        array = np.asarray(_array(given))
         kind = TensorProto.STRING if array.dtype.kind in "OUST" else None
         kind = kind if kind is not None else helper.np_dtype_to_tensor_dtype(array.dtype)
         types[name] = helper.make_tensor_value_info(name, kind, array.shape)
