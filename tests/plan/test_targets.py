@@ -13,7 +13,9 @@ from tinsmith.codegen.jit import assembly, compile_object
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph
 from tinsmith.passes.manager import run_passes
+from tinsmith.plain import decode
 from tinsmith.plan.options import PlanOptions
+from tinsmith.plan.plan import Plan
 from tinsmith.plan.planner import MAIN, make_plan
 
 AARCH64 = 183
@@ -60,5 +62,5 @@ def test_plans_survive_json() -> None:
 
     for make in GRAPHS.values():
         plan = make_plan(placed(make()), level("avx2"), PlanOptions(threads=2)).plan
-        assert type(plan).from_json(json.loads(json.dumps(plan.to_json()))) == plan
+        assert decode(Plan, json.loads(json.dumps(plan))) == plan
         assert str(plan).startswith("plan ")

@@ -182,7 +182,7 @@ def sections_of(
         "weights": list(refs),
     }
     try:
-        rows = {"program": head, "plan": plan.to_json()}
+        rows = {"program": head, "plan": plan}
         texts = _texts(rows, None if isinstance(made, Program) else made)
     except TypeError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.plain import decode
 from tinsmith.records import NamedTuple
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, MADE, PORTS = range(10)
@@ -229,15 +228,6 @@ class Plan(NamedTuple):
             sum(len(s.calls) for s in steps) for kind, steps in self.segments() if kind == "native"
         ]
         return max(calls, default=0) * LINE * (1 + self.threads)
-
-    def to_json(self) -> list[Any]:
-        """Plain data for `from_json`: rows without names, which are small and fast to read."""
-        return list(self)
-
-    @staticmethod
-    def from_json(data: list[Any]) -> Plan:
-        """The plan in data from `to_json`. Raises Misfit if they hold no plan."""
-        return decode(Plan, data)
 
     def __str__(self) -> str:
         lines = [f"plan {self.model} for {self.target}, {self.threads} thread(s); {self.memory}"]
