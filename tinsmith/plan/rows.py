@@ -55,13 +55,16 @@ def divides(v: Value, micro_batches: int) -> bool:
     return v.type.is_static and bool(v.dims) and v.dims[0] % micro_batches == 0 and v.dims[0] > 0
 
 
-def one_part(array: Array, micro_batches: int) -> Array | None:
-    """The first of `micro_batches` equal parts of an array along its first axis, if all the others
-    equal it; else None, and also if there are no equal parts."""
+def one_part(array: Array, micro_batches: int, step: int = 0) -> Array | None:
+    """The first of `micro_batches` parts, of one size, of an array along its first axis, if each of
+    the others is `step` more than the one before it; else None, and also if there are no such
+    parts."""
     if not array.ndim or array.shape[0] % micro_batches:
         return None
     parts = array.reshape(micro_batches, array.shape[0] // micro_batches, *array.shape[1:])
-    return parts[0] if all(np.array_equal(parts[0], p) for p in parts[1:]) else None
+    first, others = parts[0], enumerate(parts[1:], 1)
+    alike = all(np.array_equal(first + k * step if step else first, p) for k, p in others)
+    return first if alike else None
 
 
 def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
@@ -109,14 +112,10 @@ def _row_attention(
         v = node.inputs[i] if i < len(node.inputs) else None
         if v is None:
             continue
-        if v.const is None or v.const.shape[0] % micro_batches:
+        entries = None if v.const is None else one_part(v.const, micro_batches, step)
+        if entries is None:
             return None
-        parts = v.const.reshape(
-            micro_batches, v.const.shape[0] // micro_batches, *v.const.shape[1:]
-        )
-        if not all(np.array_equal(parts[0] + k * step, p) for k, p in enumerate(parts)):
-            return None
-        consts[i] = parts[0]
+        consts[i] = entries
     first, *rest = node.attrs["shape"]
     return Part(consts, {"shape": (first // micro_batches, *rest)})
 
