@@ -194,12 +194,8 @@ def _constants(
 def _output(
     name: str, dims: tuple[int, ...], tensor: Tensor, state: State, offsets: dict[Tensor, int]
 ) -> Operand:
-    ref = None if not tensor.is_static else _ref(tensor, state, offsets)
-    return (
-        Operand(name, name_of(tensor.dtype), dims, ref)
-        if ref
-        else Operand(tensor.name, name_of(tensor.dtype), (), None)
-    )
+    found = _operand(tensor, state, offsets)
+    return found._replace(name=name, dims=dims) if found.ref else found._replace(dims=())
 
 
 def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
