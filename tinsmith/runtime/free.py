@@ -87,7 +87,7 @@ class FreeProgram:
         self._faults_at = [(asked.at(s.fault_at), fault_text(s)) for s in plan.steps if s.fault]
         self._numbers = computed(list(asked.values), self.names)
         self.entry = program.entry
-        same = all(_is_same(s) for one in program.segments for s in _steps(one))
+        same = all(_is_same(s) for _, steps in plan.segments() for s in steps)
         self.calls: list[Step | Native] | None = program.calls if same else None
         """`Program.calls`, if they are the same for all sizes; else None."""
         self._largest: tuple[int, ...] | None = None
@@ -159,14 +159,11 @@ class FreeProgram:
         self._places = [*self._places, found][-PLACES:]
         return found
 
-    def numbers_at(self, symbols: Sequence[int]) -> dict[Form, int]:
-        """Return formula -> its number, for all formulas in the plan and the constants. `symbols`:
-        the values of `names` (free sizes, offsets of buffers, bytes of the arena)."""
-        forms, numbers = self._all_numbers
-        return dict(zip(forms, numbers(*symbols), strict=True))
-
     @cached_property
-    def _all_numbers(self) -> tuple[list[Form], Callable[..., Any]]:
+    def all_numbers(self) -> tuple[list[Form], Callable[..., Any]]:
+        """(all formulas in the plan and the constants, a function from the values of `names`, which
+        are free sizes, offsets of buffers and bytes of the arena, to the numbers of these
+        formulas)."""
         program = self.program
         sized = [a for a in program.constants.values() if has_sizes(a)]
         told = [_told(program.plan), *(a.reshape(-1).tolist() for a in sized)]
@@ -238,7 +235,7 @@ class SizedProgram(Program):
         self.stored, self.library, self.blobs = base.stored, base.library, base.blobs
         self.nodes, self.team, self.checks = base.nodes, base.team, base.checks
         self.brief, self.free = base.brief, free
-        self._symbols, self._nbytes = symbols, nbytes
+        self._symbols, self.buffer_bytes = symbols, nbytes
         self.entry, self.frame = free.entry, free.frame(numbers)
         self.sizes, self.made = free.tables.made(numbers)
 
@@ -261,11 +258,6 @@ class SizedProgram(Program):
     def whole_plan(self) -> Plan:
         return self.plan._replace(steps=tuple(map(self._settled, self.plan.steps)))
 
-    @property
-    def buffer_bytes(self) -> Sequence[int]:
-        """Bytes of each buffer of the arena."""
-        return self._nbytes
-
     @cached_property
     def calls(self) -> list[Step | Native]:
         return Program.calls.func(self) if self.free.calls is None else self.free.calls
@@ -273,7 +265,8 @@ class SizedProgram(Program):
     @cached_property
     def _known(self) -> _Numbers:
         free, symbols = self.free, self._symbols
-        known = _Numbers(free.numbers_at(symbols))
+        forms, numbers = free.all_numbers
+        known = _Numbers(zip(forms, numbers(*symbols), strict=True))
         known.others = lambda form: computed([form], free.names)(*symbols)[0]
         return known
 
@@ -299,7 +292,7 @@ class SizedProgram(Program):
     @cached_property
     def plan(self) -> Plan:
         plan, settled = self.free.program.plan, self._settled
-        rows = self.free.rows(self._nbytes)
+        rows = self.free.rows(self.buffer_bytes)
         return plan._replace(
             inputs=settled(plan.inputs), outputs=settled(plan.outputs),
             memory=settled(plan.memory)._replace(lower_bound=lower_bound(rows)),
@@ -337,10 +330,6 @@ def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
 
 def _form(value: Any) -> Form:
     return value.form if isinstance(value, Size) else (((), value),) if value else ()
-
-
-def _steps(segment: tuple[int, list[Step]] | Step) -> list[Step]:
-    return [segment] if isinstance(segment, Step) else segment[1]
 
 
 def _is_same(step: Step) -> bool:
