@@ -41,6 +41,7 @@ from tinsmith.plan.planner import Built
 from tinsmith.plan.tensors import Tensor
 from tinsmith.runtime import outputs
 from tinsmith.runtime import program as programs
+from tinsmith.runtime.later import Cycles
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.results import RunMemory
 from tinsmith.runtime.session import Session
@@ -213,7 +214,7 @@ class _Session(Session):
     def run_checked(
         self,
         inputs: Sequence[Array],
-        cycles: dict[int, int] | None = None,
+        cycles: Cycles | None = None,
         into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
         spaces = self._memory.spaces

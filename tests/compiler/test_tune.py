@@ -16,6 +16,7 @@ from tinsmith.codegen.cache import read_note, write_note
 from tinsmith.compiler import tune as tuning
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
+from tinsmith.runtime.later import Cycles
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +180,7 @@ def test_without_a_place_to_keep_them_winners_are_used_once(
 def test_what_steps_are_compared_by_is_what_runs_measure() -> None:
     graph = images()
     program = ts.compile(graph, cache=False).program()
-    cycles: dict[int, int] = {}
+    cycles = Cycles()
     program.session().run(list(feeds(graph).values()), cycles)
     groups = tuning.step_groups(program.plan)
     assert groups and {step for group in groups.values() for step in group} <= cycles.keys()

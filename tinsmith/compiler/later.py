@@ -120,7 +120,7 @@ class Later(LaterStep):
         `attrs` is not used."""
         return self.run(arrays, None)
 
-    def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
+    def run(self, arrays: Sequence[Any], cycles: Cycles | None) -> tuple[Any, ...]:
         signature = tuple([told_by(a) if k in self.read else a.shape for k, a in enumerate(arrays)])
         found = self._session(signature)
         if found is None:
@@ -136,7 +136,7 @@ class Later(LaterStep):
             empty[k] if k in empty else a if a.flags.c_contiguous else np.ascontiguousarray(a)
             for k, a in enumerate(arrays)
         ]
-        if isinstance(cycles, Cycles):
+        if cycles is not None:
             cycles.later[self] = session.program
         return tuple(session.run_checked(given, cycles))
 

@@ -24,6 +24,7 @@ from tinsmith.plan.pick import Preference, Preferences, site_signature
 from tinsmith.plan.place import Placed
 from tinsmith.plan.plan import Plan
 from tinsmith.records import dataclass
+from tinsmith.runtime.later import Cycles
 
 NEAR, MOST = 2.0, 4
 """Candidates are measured if they cost at most NEAR times the least, and at most MOST of them."""
@@ -173,7 +174,7 @@ def compare(
     """Run two programs in turns and measure their steps. `other` has candidate number `rank` for
     each contest, `base` number 0; `ratios[rank]` and `seconds` of each contest are set."""
     groups = [step_groups(c.program.plan) for c in (base, other)]
-    rows: list[list[dict[int, int]]] = [[], []]
+    rows: list[list[Cycles]] = [[], []]
     rate = 1.0
     for k, cycles, seconds in runs([base, other], inputs, timed=True):
         rate = max(rate, sum(c for c in cycles.values() if c > 0) / seconds)
@@ -206,7 +207,7 @@ def step_groups(plan: Plan) -> dict[str, list[int]]:
 
 def runs(
     programs: Sequence[Compiled], inputs: list[Array], timed: bool
-) -> Iterator[tuple[int, dict[int, int], float]]:
+) -> Iterator[tuple[int, Cycles, float]]:
     """Run programs in turns, after a warm-up: each as often as the first one fits into SECONDS, but
     LEAST to OFTEN times. Yield (number of the program, cycles of its steps by `id(step)`, seconds)
     of each run; without `timed` steps are not timed, and the cycles are empty."""
@@ -218,7 +219,7 @@ def runs(
     wanted = SECONDS / max(perf_counter() - start, 1e-6)
     for turn in range(int(min(OFTEN, max(LEAST, wanted)))):
         for k in range(len(sessions))[:: -1 if turn % 2 == 0 else 1]:
-            cycles: dict[int, int] = {}
+            cycles = Cycles()
             start = perf_counter()
             sessions[k].run(inputs, cycles if timed else None)
             yield k, cycles, perf_counter() - start

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class LaterStep:
     """The interface of a step whose sizes depend on data; `compiler.later.Later` implements it."""
 
-    def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
+    def run(self, arrays: Sequence[Any], cycles: Cycles | None) -> tuple[Any, ...]:
         """Return the step's results as new arrays; the caller leaves `arrays`, its inputs,
         unchanged meanwhile. The times of the steps of the program that it runs are added to
         `cycles`, as by `Session.run` (None: no times)."""

@@ -32,6 +32,7 @@ from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligne
 from tinsmith.runtime.results import RunMemory
 
 if TYPE_CHECKING:
+    from tinsmith.runtime.later import Cycles
     from tinsmith.runtime.program import Program
     from tinsmith.runtime.threads import Team
 
@@ -53,7 +54,7 @@ class _Run(NamedTuple):
     inputs: Sequence[Array]
     outputs: list[Array]
     env: dict[str, Array]
-    cycles: dict[int, int] | None
+    cycles: Cycles | None
 
 
 class Session(OfThisProcess):
@@ -102,7 +103,7 @@ class Session(OfThisProcess):
         """Change to a program that differs from the session's only in its sizes. The session's
         memory, which no other session may share, is enlarged if needed."""
         self.program = program
-        for name in ("_calls", "_late", "_addressed"):
+        for name in ("_late", "_addressed"):
             self.__dict__.pop(name, None)
         self._put_sizes()
         self._make_makers()
@@ -127,10 +128,6 @@ class Session(OfThisProcess):
         self._version = version
 
     @cached_property
-    def _calls(self) -> list[Step | Native]:
-        return self.program.calls
-
-    @cached_property
     def _late(self) -> list[tuple[int, Operand]]:
         """(number, operand) of each output that code does not write to an array of the run; `_read`
         gets it after the run."""
@@ -150,18 +147,13 @@ class Session(OfThisProcess):
         """Whether other sessions share its memory, or may."""
         return self._memory.thread is not None
 
-    @property
-    def counter(self) -> int:
-        """The cycle counter when the last timed segment of native code ended; 0 before any has."""
-        return int(self._stamps[:, 0].max())
-
-    def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
+    def run(self, inputs: Sequence[Array], cycles: Cycles | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input.
         Return new output arrays, to which nothing else refers; for states kept in place the inputs.
 
-        To the dict `cycles` the run adds the time of each step, by `id(step)`: cycles (positive) of
-        a native step, nanoseconds (negative) of a reference step. A run that begins during another
-        (in a signal handler, a finaliser) gets memory of its own. Raises InputNameError for a wrong
+        To `cycles` the run adds the time of each step, by `id(step)`: cycles (positive) of a native
+        step, nanoseconds (negative) of a reference step. A run that begins during another (in a
+        signal handler, a finaliser) gets memory of its own. Raises InputNameError for a wrong
         number of arrays or a mapping, InputTypeError and InputShapeError for other arrays,
         OutOfMemory, and DataError for wrong data.
         """
@@ -189,7 +181,7 @@ class Session(OfThisProcess):
     def run_checked(
         self,
         inputs: Sequence[Array],
-        cycles: dict[int, int] | None = None,
+        cycles: Cycles | None = None,
         into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
         """As `run`, for inputs that were checked: with others, code crashes or gives wrong results.
@@ -218,7 +210,7 @@ class Session(OfThisProcess):
     def _run(
         self,
         inputs: Sequence[Array],
-        cycles: dict[int, int] | None = None,
+        cycles: Cycles | None = None,
         outputs: list[Any] | None = None,
     ) -> list[Array]:
         """Run on checked inputs; write the results into `outputs` or new arrays, and return them.
@@ -266,7 +258,7 @@ class Session(OfThisProcess):
         try:
             threads, address = self.program.entry.threads, self.program.team
             if threads == 1 or address is None:
-                for call in self._calls:
+                for call in self.program.calls:
                     self._one(call, None, run)
             else:
                 from tinsmith.runtime.threads import Lease
@@ -274,7 +266,7 @@ class Session(OfThisProcess):
                 with Lease(threads, address) as team:
                     self._leave(team)
                     self._table[SYNC] = team.address
-                    for call in self._calls:
+                    for call in self.program.calls:
                         self._one(call, team, run)
                     self._jobs = team.jobs
         finally:
@@ -312,10 +304,7 @@ class Session(OfThisProcess):
             seen = max(self._stamps[:, 1 : len(steps) + 1], key=np.sum)
             for step, spent in zip(steps, seen, strict=True):
                 run.cycles[id(step)] = run.cycles.get(id(step), 0) + int(spent)
-            from tinsmith.runtime.later import Cycles
-
-            if isinstance(run.cycles, Cycles):
-                run.cycles.counter = self.counter
+            run.cycles.counter = int(self._stamps[:, 0].max())
 
     def _take(self, step: Step, run: _Run) -> None:
         """Put copies of results whose size the native step itself has found (as of NonZero) into
