@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -46,7 +46,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return _each(args[0], tuple) if args[1:] == (...,) else _row(args, tuple)
     if origin is list:
         return _each(args[0], list)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return _dict(args[1])
     if typing.is_typeddict(hint):
         return _fields(typing.get_type_hints(hint))

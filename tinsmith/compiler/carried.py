@@ -44,25 +44,12 @@ class Maker(TypedDict):
     by: str
 
 
-class Kept(TypedDict):
-    """The options with which the programs were compiled, as plain data: the fields of `Options`."""
-
-    threads: int
-    backend: str
-    kernels: str | dict[str, str] | None
-    passes: str
-    precision: str
-    memory: str
-    shapes: str
-    sizes: dict[str, int | tuple[int, int]] | None
-
-
 class Made(Maker):
     """The section "made": what a .tin file says about its programs (fields as in `Carried`;
     `target`: the machine's key)."""
 
     target: str
-    options: Kept
+    options: Options
     interface: Any
     signatures: tuple[tuple[tuple[int, ...] | None, ...], ...]
     last: tuple[tuple[int, ...] | None, ...]
@@ -81,9 +68,9 @@ class Carried:
     free              the number of programs for free sizes
     """
 
-    def __init__(self, file: Container, machine: Target, options: Options, made: Made) -> None:
+    def __init__(self, file: Container, machine: Target, made: Made) -> None:
         """Raises ModelFileError where the fields of `made` contradict each other."""
-        self._file, self.machine, self.options = file, machine, options
+        self._file, self.machine, self.options = file, machine, made["options"]
         try:
             self.interface = interface_from(made["interface"])
         except ValueError as error:
@@ -259,8 +246,8 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
             f"{file} carries code for {key}, {here}; "
             "compile it without trust=True to make code anew"
         )
-    options = Options(**made["options"])
-    programs = Carried(found, machine, options, made)
+    options = made["options"]
+    programs = Carried(found, machine, made)
     if differing := _differing(options, given):
         raise OptionError(
             f"{file} carries programs that were made with {', '.join(differing)}; leave these "

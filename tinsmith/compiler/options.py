@@ -13,7 +13,6 @@ from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.codegen.target import Target
-    from tinsmith.compiler.hints import Hints
     from tinsmith.graph import Graph
 
 PRECISIONS = ("default", "strict", "bfloat16")
@@ -35,7 +34,7 @@ class Options:
     precision: str = "default"
     memory: str = "default"
     shapes: str = "both"
-    sizes: Hints | None = None
+    sizes: Mapping[str, int | tuple[int, int]] | None = None
 
 
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
