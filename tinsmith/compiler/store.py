@@ -25,6 +25,7 @@ from tinsmith.codegen.cache import (
     STALE,
     Cache,
     compiler_version,
+    key_of,
     read_note,
     remake,
     tell_full,
@@ -146,10 +147,7 @@ class Store:
     def key(self, digest: str, name: str, machine: str, *options: Any) -> str:
         """Return the key of a model file (`digest`: hash of its content) that is compiled with
         `options` for a `machine` (text). It covers Tinsmith's own sources, too."""
-        h = blake2b(digest_size=20)
-        for part in (digest, name, source_fingerprint(), machine, repr(options)):
-            h.update(f"{len(part)}:{part}".encode())
-        return h.hexdigest()
+        return key_of("program", machine, digest, name, source_fingerprint(), repr(options))
 
     # ---- interfaces: names and types, known before any shape is
 
