@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tinsmith.backends import BACKENDS, DEFAULT, Backend, Job
-from tinsmith.backends.library import load_code, team_address
+from tinsmith.backends.library import team_address
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.target import Target, need_runnable
@@ -80,7 +80,7 @@ class Cpu(Backend):
             blob = Blob(room.finish(built.own_bytes), built.rows)
             if job.planned is not None:
                 job.planned(built)
-            library = load_code(built.codes, target, job.cache, compiler)
+            library = compiler.load(built.codes)
         plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
         nodes: dict[str, tuple[Any, Any]] = {
             name: (node.op, as_number(node.attrs)) for name, node in built.nodes.items()

@@ -118,6 +118,26 @@ class Compiler:
             found[symbol] = self._result(text)
         return found
 
+    def load(self, codes: Mapping[str, str]) -> Any:
+        """Load all functions of `codes` (symbol -> text) into this process, from the cache if their
+        library is there. Return a SharedLibrary, or an InProcess where there is no ELF: both have
+        `address(symbol)`, and `data`, bytes. Raises CodegenError for an undefined symbol, and for
+        text that LLVM refuses."""
+        if not uses_elf(self.target):
+            from tinsmith.codegen.jit import InProcess
+
+            return InProcess(list(self.objects(codes).values()), self.target, list(codes))
+        texts = itertools.chain.from_iterable(sorted(codes.items()))
+        key = key_of("library", self.target.key, *texts)
+        if self.cache is not None and (data := self.cache.get(key)) is not None:
+            return SharedLibrary(data)
+        from tinsmith.codegen.elf import link
+
+        data = link(list(self.objects(codes).values()), f"tinsmith-{key[:16]}.so")
+        if self.cache is not None:
+            self.cache.put(key, data)
+        return SharedLibrary(data)
+
     def _result(self, text: str) -> bytes:
         return self._found[text] if text in self._found else self._calls[text].result()
 
@@ -175,27 +195,7 @@ interpreter's lock some ten times a kernel, and each time waits for a whole time
 by threads that no interrupt strikes."""
 
 
-def load_library(
-    codes: Mapping[str, str], target: Target, cache: Cache | None = None,
-    compiler: Compiler | None = None,
-) -> Any:  # fmt: skip
-    """Load all functions of `codes` (symbol -> text) into this process, from the cache if their
-    library is there. Return a SharedLibrary, or an InProcess where there is no ELF: both have
-    `address(symbol)`, and `data`, bytes. `compiler` may have begun with some texts. Raises
-    CodegenError for an undefined symbol, and for text that LLVM refuses."""
-    if compiler is None:
-        with Compiler(target, cache) as compiler:
-            return load_library(codes, target, cache, compiler)
-    if not uses_elf(target):
-        from tinsmith.codegen.jit import InProcess
-
-        return InProcess(list(compiler.objects(codes).values()), target, list(codes))
-    key = key_of("library", target.key, *itertools.chain.from_iterable(sorted(codes.items())))
-    if cache is not None and (data := cache.get(key)) is not None:
-        return SharedLibrary(data)
-    from tinsmith.codegen.elf import link
-
-    data = link(list(compiler.objects(codes).values()), f"tinsmith-{key[:16]}.so")
-    if cache is not None:
-        cache.put(key, data)
-    return SharedLibrary(data)
+def load_library(codes: Mapping[str, str], target: Target, cache: Cache | None = None) -> Any:
+    """`Compiler.load` by a compiler that is made for these `codes` alone."""
+    with Compiler(target, cache) as compiler:
+        return compiler.load(codes)
