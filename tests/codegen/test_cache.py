@@ -117,10 +117,7 @@ def test_entries(cache):
     assert (cache.get("a"), cache.get("b")) == (b"one", b"")
     assert cache.put("a", b"two")
     assert cache.get("a") == b"two"
-    assert cache.count() == 2
-    assert cache.size() == 2 * 40 + 3
-    assert cache.clear() == 2
-    assert cache.get("a") is None
+    assert [f.stat().st_size for f in sorted(cache.path.iterdir())] == [40 + 3, 40]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "grow", "empty", "swap"])
@@ -180,7 +177,7 @@ def test_a_disk_that_takes_nothing(cache, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     assert not cache.put("a", b"x")
-    assert cache.count() == 0
+    assert not list(cache.path.iterdir())
     library = load_library(texts(1), host(), cache)
     np.testing.assert_allclose(apply(library, "f0", X), np.exp(X), rtol=1e-6)
 
@@ -192,8 +189,8 @@ def test_the_bound(tmp_path):
         cache.put(f"k{k}", bytes(1000))
         os.utime(cache.file(f"k{k}"), (now + k, now + k))
     cache.limit = 10_000
-    assert cache.trim() == 21
-    assert cache.size() <= 10_000
+    cache.trim()
+    assert len(list(cache.path.iterdir())) == 9
     assert cache.get("k29") is not None
     assert cache.get("k0") is None
 
@@ -315,7 +312,8 @@ for round in range(150):
         data = cache.get(key)
         assert data is None or data == key.encode() * 5000
     if round % 40 == 0:
-        cache.clear()
+        for file in cache.path.iterdir():
+            file.unlink(missing_ok=True)
 """
 
 

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import stat
 import sys
 import time
@@ -28,7 +29,6 @@ from tinsmith.version import __version__
 
 _MARK = b"tinsmith"
 _TRAILER = 32 + len(_MARK)
-_SUFFIX = ".so"  # entries end in a trailer that loaders of shared libraries do not look at
 _DEFAULT_SIZE = 512 << 20  # bytes; estimated
 
 PROGRAMS = "programs"  # the folder of compiled programs, in the cache's
@@ -62,7 +62,9 @@ class Cache:
     # ---- entries
 
     def file(self, key: str) -> Path:
-        return self.path / f"{key}{_SUFFIX}"
+        """The file of an entry. It ends in a trailer that loaders of shared libraries do not look
+        at."""
+        return self.path / f"{key}.so"
 
     def get(self, key: str) -> bytes | None:
         """The data of an entry. None if there is none, or if it is damaged: then it is removed."""
@@ -73,8 +75,7 @@ class Cache:
             return None
         data, trailer = raw[:-_TRAILER], raw[-_TRAILER:]
         if trailer != _digest(key, data) + _MARK:
-            with contextlib.suppress(OSError):
-                file.unlink()
+            drop(file)
             return None
         with contextlib.suppress(OSError):
             os.utime(file)
@@ -97,8 +98,7 @@ class Cache:
             os.replace(name, self.file(key))
         except OSError as error:
             tell_full(self.path, error)
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+            drop(name)
             return False
         self._added += len(data)
         if self._added > self.limit // 16:
@@ -108,46 +108,37 @@ class Cache:
 
     # ---- the directory
 
-    def _entries(self) -> list[tuple[float, int, Path]]:
-        found = []
-        with contextlib.suppress(OSError), os.scandir(self.path) as rows:
-            for row in rows:
-                if not row.name.endswith((_SUFFIX, ".part")):
-                    continue
-                with contextlib.suppress(OSError):
-                    info = row.stat(follow_symlinks=False)
-                    found.append((info.st_mtime, info.st_size, Path(row.path)))
-        return found
-
-    def size(self) -> int:
-        """Bytes of all entries."""
-        return sum(size for _, size, _ in self._entries())
-
-    def count(self) -> int:
-        return len(self._entries())
-
-    def trim(self) -> int:
+    def trim(self) -> None:
         """Drop the entries not used for the longest time until `limit` holds, and unfinished
-        entries of killed processes. Returns how many."""
-        entries, stale = sorted(self._entries()), time.time() - STALE
-        excess, dropped = sum(size for _, size, _ in entries) - self.limit, 0
-        for written, size, file in entries:
-            if excess <= 0 and (written > stale or file.suffix == _SUFFIX):
-                continue
-            with contextlib.suppress(OSError):
-                file.unlink()
-                excess -= size
-                dropped += 1
-        return dropped
+        entries of killed processes."""
+        trim(self.path, self.limit, r".*\.so", r".*\.part")
 
-    def clear(self) -> int:
-        """Drop all entries; returns how many. Code that is loaded keeps running."""
-        dropped = 0
-        for _, _, file in self._entries():
-            with contextlib.suppress(OSError):
-                file.unlink()
-                dropped += 1
-        return dropped
+
+def trim(folder: Path, limit: int, entries: str, unfinished: str) -> None:
+    """Delete the files of a folder that were not used for the longest time until those left take at
+    most `limit` bytes; before, `unfinished` files that killed processes have left. `entries` and
+    `unfinished` are patterns of names: other files stay, and do not count."""
+    rows, stale = [], time.time() - STALE
+    with contextlib.suppress(OSError):
+        for row in os.scandir(folder):
+            with contextlib.suppress(OSError):  # another process drops them, too
+                info = row.stat(follow_symlinks=False)
+                if info.st_mtime < stale and re.fullmatch(unfinished, row.name):
+                    drop(row.path)
+                elif re.fullmatch(entries, row.name):
+                    rows.append((info.st_mtime, info.st_size, row.path))
+    excess = sum(size for _, size, _ in rows) - limit
+    for _, size, path in sorted(rows):
+        if excess <= 0:
+            return
+        drop(path)
+        excess -= size
+
+
+def drop(path: str | os.PathLike[str]) -> None:
+    """Remove a file, if it is one and can be removed."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def _digest(key: str, data: bytes) -> bytes:
@@ -270,8 +261,7 @@ def write_note(path: Path, text: str) -> None:
         os.replace(temporary, path)
     except OSError as error:
         tell_full(path.parent, error)
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        drop(temporary)
 
 
 def _seal(data: bytes) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -22,13 +21,14 @@ from weakref import WeakValueDictionary
 from tinsmith import extensions
 from tinsmith.codegen.cache import (
     PROGRAMS,
-    STALE,
     Cache,
     compiler_version,
+    drop,
     key_of,
     read_note,
     remake,
     tell_full,
+    trim,
     write_note,
 )  # fmt: skip
 from tinsmith.compiler.sections import (
@@ -199,7 +199,7 @@ class Store:
             return program, told_in(found)
         except (TinsmithError, OSError, ValueError, KeyError, TypeError) as error:
             if not isinstance(error.__cause__ or error, OSError):  # such as too many open files
-                _drop(file)  # a damaged entry counts as absent
+                drop(file)  # a damaged entry counts as absent
             return None
 
     def _blob(self, own: Container, name: str, tag: str) -> Blob:
@@ -282,21 +282,8 @@ class Store:
     def _trim(self) -> None:
         """Delete the files unused for longest until those left take at most half of the limit; also
         the unfinished files of processes that were killed."""
-        rows, now = [], time.time()
         remake(self._folder)
-        for row in os.scandir(self._folder):
-            with contextlib.suppress(FileNotFoundError):  # another process drops them, too
-                info = row.stat(follow_symlinks=False)
-                if now - info.st_mtime > STALE and re.fullmatch(TEMPORARY, row.name):
-                    _drop(Path(row.path))
-                else:
-                    rows.append((info.st_mtime, info.st_size, row.path))
-        excess = sum(size for _, size, _ in rows) - self._limit // 2
-        for _, size, path in sorted(rows):
-            if excess <= 0:
-                return
-            _drop(Path(path))
-            excess -= size
+        trim(self._folder, self._limit // 2, ".*", TEMPORARY)
 
 
 def _used(note: Path) -> None:
@@ -304,9 +291,3 @@ def _used(note: Path) -> None:
     with contextlib.suppress(OSError):  # a read-only disk
         if time.time() - note.stat().st_mtime > DAY:
             os.utime(note)
-
-
-def _drop(path: Path) -> None:
-    """Remove a file, if it is one and can be removed."""
-    with contextlib.suppress(OSError):
-        path.unlink()
