@@ -161,7 +161,16 @@ def compile(
     check_flags(tune=tune, cache=cache, trust=trust)
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
-    values, hints = _values(fixed), _hints(sizes)
+    values: dict[str, Any] = {}
+    if fixed is not None:
+        from tinsmith.compiler.fixed import fixed_values
+
+        values = fixed_values(fixed)
+    hints = None
+    if sizes is not None:
+        from tinsmith.compiler.hints import hints_of
+
+        hints = hints_of(sizes)
     asked = {"random_weights": random_weights, "batch": batch, "input_shapes": input_shapes}
     reading = {name: value for name, value in asked.items() if value is not None}
     if not isinstance(model, str | os.PathLike) or model == "":
@@ -196,22 +205,6 @@ def compile(
         given = {name: value for name, value in asked.items() if value is not None}
         request = Request(model, target, given, tune, cache, trust, progress, values, reading)
         return Model(request).net()
-
-
-def _values(fixed: Mapping[str, Any] | None) -> dict[str, Any]:
-    if fixed is None:
-        return {}
-    from tinsmith.compiler.fixed import fixed_values
-
-    return fixed_values(fixed)
-
-
-def _hints(sizes: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if sizes is None:
-        return None
-    from tinsmith.compiler.hints import hints_of
-
-    return hints_of(sizes)
 
 
 def _weights(text: str | None) -> tuple[tuple[str, int], str]:
