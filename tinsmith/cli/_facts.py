@@ -94,13 +94,3 @@ def changes_of(reports: Iterable[Report]) -> dict[str, int]:
     for report in reports:
         total.update(report.changes)
     return {name: n for name, n in total.items() if n}
-
-
-def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Name of a free dimension -> its size in `arrays`, the inputs by name."""
-    found: dict[str, int] = {}
-    for v in graph.inputs:
-        for i, d in enumerate(v.shape or ()):
-            if isinstance(d, str) and v.name in arrays:
-                found[d] = arrays[v.name].shape[i]
-    return found

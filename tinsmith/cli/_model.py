@@ -394,8 +394,3 @@ INPUT_OPTIONS = (
 
 input_options = taken_as("given", Given, INPUT_OPTIONS)
 """Adds the arguments and options of `Given`; the command gets one as `given`."""
-
-
-def outputs_of(net: Any, result: Any) -> dict[str, Any]:
-    """The result of a call of a net as a dict by name, also if it is one array."""
-    return result if isinstance(result, dict) else {next(iter(net.outputs)): result}

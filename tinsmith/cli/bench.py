@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from tinsmith.cli import _show
-from tinsmith.cli._facts import facts_of, sizes_from
+from tinsmith.cli._facts import facts_of
 from tinsmith.cli._model import MODEL, Build, Built, Given, Number, build_options, input_options
 from tinsmith.errors import InputError, counted
 
@@ -118,10 +118,11 @@ def summary(
     """The measurement, `times` in milliseconds, as plain data: entries of --json."""
     from tinsmith.compiler.options import machine_of
     from tinsmith.runtime.limits import peak
+    from tinsmith.runtime.states import sizes_told
 
     marks = {name: float(np.percentile(times, p)) for p, name in MARKS.items()}
     graph = built.net.source()
-    flops = facts_of(graph, sizes_from(graph, arrays)).total_flops
+    flops = facts_of(graph, sizes_told(built.net.inputs, arrays)).total_flops
     rate = flops / (marks["median_ms"] / 1e3)
     machine, threads = machine_of(build.target), build.threads_of(built.net)
     work = built.net.program_for(**arrays).plan.work if built.net.has_programs else {}

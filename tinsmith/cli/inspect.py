@@ -184,10 +184,9 @@ def planned_memory(
             raise
         warn(f"no memory is planned: {told(error)}")
         return None
-    names = ("peak", "naive", "lower_bound", "weights", "workspace", "code")
     program = net.program()
     text = program.free.memory_at(program) if isinstance(program, SizedProgram) else None
-    return {**{name: int(getattr(found, name)) for name in names}, "formula": text}
+    return {**{name: int(nbytes) for name, nbytes in found._asdict().items()}, "formula": text}
 
 
 def print_ports(graph: Any, own: Any) -> None:

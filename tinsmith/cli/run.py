@@ -13,16 +13,7 @@ import numpy as np
 from tinsmith.cli import _show
 from tinsmith.cli._classes import best, read_labels, scores_of
 from tinsmith.cli._facts import changes_of
-from tinsmith.cli._model import (
-    MODEL,
-    Build,
-    Built,
-    Fed,
-    Given,
-    build_options,
-    input_options,
-    outputs_of,
-)
+from tinsmith.cli._model import MODEL, Build, Built, Fed, Given, build_options, input_options
 from tinsmith.errors import FileNameError, InputShapeError, ModelFileError, counted
 from tinsmith.formats.csv import is_csv, write_csv
 from tinsmith.formats.npz import KEYS, npz_path, parts, write_npz
@@ -136,9 +127,9 @@ def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, 
     """The outputs of a first call, and the milliseconds of it and of a second: the first also makes
     the session."""
     start = time.perf_counter()
-    outputs = {n: owned(a) for n, a in outputs_of(net, net(**arrays)).items()}
+    outputs = dict(zip(net.output_names, map(owned, net.run(arrays)), strict=True))
     first = time.perf_counter()
-    net(**arrays)
+    net.run(arrays)
     return outputs, (first - start) * 1e3, (time.perf_counter() - first) * 1e3
 
 

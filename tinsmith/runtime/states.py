@@ -212,7 +212,8 @@ def sizes_told(types: Types, given: Mapping[str, Array]) -> dict[str, int]:
     return {
         d: n
         for name, array in given.items()
-        for d, n in zip(types[name].shape or (), np.shape(array), strict=False)
+        if (shape := types[name].shape)
+        for d, n in zip(shape, np.shape(array), strict=False)
         if isinstance(d, str)
     }
 
