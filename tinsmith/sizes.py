@@ -18,6 +18,7 @@ which change no result. `by_formula()` compares formulas instead of numbers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import ceil, floor, isinf, isnan
@@ -51,6 +52,23 @@ def _by_number(name: str) -> Any:
     return lambda self, other: getattr(self.__index__(), name)(int(other))
 
 
+def _by_form(of_forms: Callable[[Form, Form], Form], of_floats: Callable[..., Any]) -> Any:
+    """Return a method of Size: `of_forms` of the formulas of both operands as a Size, or, if the
+    other one is a float, `of_floats` of both as floats."""
+
+    def method(self: Size, other: Any) -> Any:
+        if isinstance(other, float):
+            return of_floats(float(self), other)
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(of_forms(self.form, form))
+
+    return method
+
+
+def _comparison(relation: str) -> Any:
+    return lambda self, other: self._compare(other, relation)
+
+
 class NeedsNumber(AttributeError):
     """Code needs a method of int that no Size has, or a formula is too long: the computation must
     wait for the numbers of a call."""
@@ -76,33 +94,10 @@ class Size:
             raise NeedsNumber(f"a size has a formula of {length_of(form)} terms")
         return Size(self.scope, form, valued(form)) if number is None else number
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return float(self) + other
-        form = form_of(other)
-        return NotImplemented if form is None else self._of(added(self.form, form))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return float(self) - other
-        form = form_of(other)
-        return NotImplemented if form is None else self._of(added(self.form, form, -1))
-
-    def __rsub__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return other - float(self)
-        form = form_of(other)
-        return NotImplemented if form is None else self._of(added(form, self.form, -1))
-
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, float):
-            return float(self) * other
-        form = form_of(other)
-        return NotImplemented if form is None else self._of(multiplied(self.form, form))
-
-    __rmul__ = __mul__
+    __add__ = __radd__ = _by_form(added, operator.add)
+    __sub__ = _by_form(lambda a, b: added(a, b, -1), operator.sub)
+    __rsub__ = _by_form(lambda a, b: added(b, a, -1), lambda x, y: y - x)
+    __mul__ = __rmul__ = _by_form(multiplied, operator.mul)
 
     def __floordiv__(self, other: Any) -> Any:
         form = form_of(other)
@@ -166,17 +161,7 @@ class Size:
             return NotImplemented
         return self.scope.holds(added(self.form, form, -1), relation)
 
-    def __eq__(self, other: object) -> Any:
-        return self._compare(other, "==")
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare(other, "!=")
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, "<")
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, ">=")
+    __eq__, __ne__, __lt__, __ge__ = map(_comparison, ("==", "!=", "<", ">="))
 
     def __le__(self, other: Any) -> Any:
         return self._compare(_above(other), "<")
