@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Found = tuple["FreeProgram", Told]
 """A program, and the texts about it."""
+Read = Callable[[], "Found | None"]
+"""Reads a stored program; None where there is none."""
 
 MOST = 4
 """Programs for free sizes that a model has at most: sizes of 0 and 1 often need programs other than
@@ -73,12 +75,12 @@ class FreePrograms:
         self.notes: list[str] = []
         self._numbers: set[str] = set()
         """Names of dimensions that must be one number, as earlier compilations have shown."""
-        self._stored: list[Callable[[], Found | None]] = []
+        self._stored: list[tuple[Read, Callable[[FreeProgram, Told], None]]] = []
 
-    def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Add functions that read stored programs (None if there is none). They are called when no
-        program in memory takes a signature."""
-        self._stored += stored
+    def offer(self, stored: Iterable[Read], ready: Callable[[FreeProgram, Told], None]) -> None:
+        """Add functions that read stored programs. They are called when no program in memory takes
+        a signature, and `ready` then for each program that was read."""
+        self._stored += [(read, ready) for read in stored]
 
     def known(self, signature: Signature) -> tuple[Program, Told] | None:
         """Return the program in memory for a signature, with its texts; None if none takes it. Of
@@ -93,19 +95,22 @@ class FreePrograms:
         """As `known`, but reads stored programs until one takes the signature."""
         found = self.known(signature)
         while found is None and self._stored:
-            one = self._stored.pop(0)()
-            if one is not None:
-                self._add(*one)
-                found = self.known(signature)
+            self._read_next()
+            found = self.known(signature)
         return found
 
     def every(self) -> list[Found]:
         """Return all programs, after reading those that are stored."""
         while self._stored:
-            one = self._stored.pop(0)()
-            if one is not None:
-                self._add(*one)
+            self._read_next()
         return self.found
+
+    def _read_next(self) -> None:
+        read, ready = self._stored.pop(0)
+        found = read()
+        if found is not None:
+            ready(*found)
+            self._add(*found)
 
     def _add(self, free: FreeProgram, told: Told) -> Found:
         free.memories = self._memories

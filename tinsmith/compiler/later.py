@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinsmith.compiler.free import Found, FreePrograms
+from tinsmith.compiler.free import Found, FreePrograms, Read
 from tinsmith.compiler.keeping import Keeper
-from tinsmith.compiler.sections import Told, laters_of, note, noted
+from tinsmith.compiler.sections import Told, laters_of, tell
 from tinsmith.errors import ModelFileError, OutOfMemory, PlanError, TypeRuleError
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph, Node
@@ -34,6 +34,7 @@ from tinsmith.runtime.session import Session
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
     from tinsmith.compiler.kept import Kept
+    from tinsmith.runtime.free import FreeProgram
 
 Array = np.ndarray[Any, Any]
 
@@ -51,11 +52,6 @@ class Parts:
 
     def __init__(self, notes: list[str]) -> None:
         self.lock, self.weights, self.notes = threading.RLock(), SharedWeights(), notes
-
-    def tell(self, told: Told) -> None:
-        """Add the notes among a program's texts (`told`: name of a text -> text) to those of the
-        net, but for lines that are there already."""
-        note(self.notes, noted(told))
 
 
 class Later(LaterStep):
@@ -84,29 +80,25 @@ class Later(LaterStep):
         self._parts, self._find = parts, find
         self._keeper = Keeper(parts.notes.append)
 
-    def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
+    def offer(self, stored: Iterable[Read]) -> None:
         """Add functions that read stored programs. They are called when no program in memory takes
         the sizes of a call."""
-        self.free.offer(partial(self._ready, read) for read in stored)
+        self.free.offer(stored, self._ready)
 
     def keep(self, kept: Kept) -> None:
         """From now on, read this step's programs from `kept`, and write new ones there."""
         self._keeper.kept = kept
         self.offer(partial(kept.free, k) for k in range(MOST))
 
-    def _ready(self, read: Callable[[], Found | None]) -> Found | None:
-        """Read a stored program and connect its own `Later` steps with this model; None if there is
-        none. Raises ModelFileError for one that is not for this step."""
-        found = read()
-        if found is not None:
-            free, told = found
-            if len(free.shapes) <= max(self.read, default=-1):
-                raise ModelFileError(f"{self.step}: a stored program is not for this step")
-            inside = partial(self._compilation, tuple(free.shapes))
-            bind(free.program, self._parts, inside, tuple(free.shapes), self._keeper.kept)
-            self._parts.weights.add(free.program.blobs[0])
-            self._parts.tell(told)
-        return found
+    def _ready(self, free: FreeProgram, told: Told) -> None:
+        """Connect the `Later` steps of a stored program with this model. Raises ModelFileError for
+        a program that is not for this step."""
+        if len(free.shapes) <= max(self.read, default=-1):
+            raise ModelFileError(f"{self.step}: a stored program is not for this step")
+        inside = partial(self._compilation, tuple(free.shapes))
+        bind(free.program, self._parts, inside, tuple(free.shapes), self._keeper.kept)
+        self._parts.weights.add(free.program.blobs[0])
+        tell(self._parts.notes, told)
 
     @cached_property
     def _whole(self) -> tuple[Graph, list[Array], Compilation]:
@@ -189,7 +181,7 @@ class Later(LaterStep):
                     new = self._keeper.free(self.free, made, signature, self._parts.weights)
                     if new is None:
                         break
-                    self._parts.tell(new[1])
+                    tell(self._parts.notes, new[1])
                     found = self.free.known(signature)
             except (TypeRuleError, PlanError, OutOfMemory) as why:
                 self._refuse(signature, str(why))

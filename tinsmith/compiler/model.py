@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from _thread import RLock
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ from tinsmith import budget
 from tinsmith.codegen.host import usable_cores
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.kept import Stored
-from tinsmith.compiler.sections import laters_of, note, noted
+from tinsmith.compiler.sections import laters_of, note, tell
 from tinsmith.compiler.source import Request
 from tinsmith.errors import ModelFileError, TypeRuleError
 from tinsmith.plan.shared_weights import SharedWeights
@@ -26,12 +26,13 @@ from tinsmith.runtime.programs import Provider
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
-    from tinsmith.compiler.free import Found, FreePrograms
+    from tinsmith.compiler.free import FreePrograms
     from tinsmith.compiler.later import Parts
     from tinsmith.compiler.sections import Told
     from tinsmith.compiler.takeover import Takeover
     from tinsmith.graph import Graph
     from tinsmith.runtime.explanation import Explanation
+    from tinsmith.runtime.free import FreeProgram
     from tinsmith.runtime.inputs import Signature
     from tinsmith.runtime.often import Again, Often
     from tinsmith.runtime.states import State
@@ -61,7 +62,7 @@ class Model(Provider):
         from tinsmith.compiler.free import FreePrograms
 
         free = FreePrograms(hints=self._options.sizes)
-        self._offer(free, self._stored.free(free.most))
+        free.offer(self._stored.free(free.most), self._ready)
         return free
 
     @cached_property
@@ -125,17 +126,8 @@ class Model(Provider):
             make_typical(net, hints, lambda: self._free.typical(self.compilation))
         return net
 
-    def _offer(self, free: FreePrograms, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Let `free` use `stored` programs: functions that each read one (None: there is none). A
-        program that is read is connected with this model (`_bind`)."""
-
-        def ready(read: Callable[[], Found | None]) -> Found | None:
-            found = read()
-            if found is not None:
-                self._bind(found[0].program, tuple(found[0].shapes))
-            return found
-
-        free.offer(partial(ready, read) for read in stored)
+    def _ready(self, free: FreeProgram, _: Told) -> None:
+        self._bind(free.program, tuple(free.shapes))
 
     def _bind(self, program: Program, shapes: tuple[Any, ...]) -> None:
         """Connect the `Later` steps of a program that was read from a file with this model, so that
@@ -187,7 +179,7 @@ class Model(Provider):
             return found
         program, told = found
         self._told[program] = told
-        note(self.notes, noted(told))
+        tell(self.notes, told)
         return program
 
     @still
@@ -210,7 +202,7 @@ class Model(Provider):
             if found is None and self._stored.carried is not None:
                 free = self._free  # the programs of the file come first
                 if self._stored.beyond(signature):
-                    self._offer(free, self._stored.kept_free(free.most))
+                    free.offer(self._stored.kept_free(free.most), self._ready)
                 found = self._read(signature)
             try:
                 program, told = found or self._new(signature)
@@ -237,7 +229,7 @@ class Model(Provider):
         if found is None and policy == "both" and not self._tune:
             found = self._free.program(signature)
         if found is not None:
-            note(self.notes, noted(found[1]))
+            tell(self.notes, found[1])
         return found
 
     def _own(self, signature: Signature) -> tuple[Program, Told] | None:
@@ -262,7 +254,7 @@ class Model(Provider):
         note(self.notes, free.notes)
         if made is None:
             return None
-        note(self.notes, noted(made[1]))
+        tell(self.notes, made[1])
         return free.known(signature) or self._leaving_free(signature)
 
     def _new(self, signature: Signature) -> tuple[Program, Told]:
@@ -273,7 +265,7 @@ class Model(Provider):
         weights = self._stored.weights
         made = self._stored.keeper.fixed(self.compilation, signature, weights, self._tune)
         self._takeover.price = perf_counter() - begun
-        note(self.notes, noted(made[1]))
+        tell(self.notes, made[1])
         return made
 
     @still

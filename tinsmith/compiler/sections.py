@@ -39,14 +39,14 @@ Told = Callable[[str], str]
 none."""
 
 
-def noted(told: Told) -> list[str]:
-    """Return the lines about a program that become notes of the net."""
-    return [line for name in NOTES for line in told(name).splitlines()]
-
-
 def note(notes: list[str], lines: Iterable[str]) -> None:
     """Add lines to the notes of a net, each of them once."""
     notes += [line for line in lines if line not in notes]
+
+
+def tell(notes: list[str], told: Told) -> None:
+    """Add those texts about a program that are for the user to the notes of a net."""
+    note(notes, [line for name in NOTES for line in told(name).splitlines()])
 
 
 Ref = tuple[str, str]
