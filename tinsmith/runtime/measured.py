@@ -43,7 +43,7 @@ def measured(program: Program, inputs: Sequence[Array]) -> Measured:
     written. `inputs` are as `Session.run` takes them."""
     memory = RunMemory()
     session = Session(program, memory)
-    threads = program.entry.threads
+    threads = program.brief.threads
     arena = workspace = results = python = 0
     for paint in PAINTS:
         memory.arena[:], memory.workspace[:] = paint, paint

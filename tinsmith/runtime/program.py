@@ -97,25 +97,19 @@ def fault_text(step: Step) -> str:
 
 
 class Entry(NamedTuple):
-    """The parts of a program that a session needs and that are the same for all sizes.
+    """The parts of a program that a session needs besides its `Brief`, the same for all sizes.
 
-    threads        of the plan
-    stamps         zeros, in the place of the time stamps of a run that is not timed
-    counter_words  number of int64 counters by which threads share tiles
-    table          the table of pointers, to be copied; addresses of the session's memory are 0
-    enter          the function that runs a whole call (None: segments are called one by one)
-    dtypes         for each output its dtype, if code writes it to a new array; else None
-    put_ports      (table, byte offset, *addresses): writes addresses of inputs and outputs
-    kept           as in `Brief`"""
+    stamps     zeros, in the place of the time stamps of a run that is not timed
+    table      the table of pointers, to be copied; addresses of the session's memory are 0
+    enter      the function that runs a whole call (None: segments are called one by one)
+    dtypes     for each output its dtype, if code writes it to a new array; else None
+    put_ports  (table, byte offset, *addresses): writes addresses of inputs and outputs"""
 
-    threads: int
     stamps: Array
-    counter_words: int
     table: Array
     enter: Callable[..., None] | None
     dtypes: list[np.dtype[Any] | None]
     put_ports: Callable[..., None]
-    kept: list[tuple[int, int]]
 
 
 class Program(OfThisProcess):
@@ -227,11 +221,9 @@ class Program(OfThisProcess):
         table = [0] * (PORTS + ports) + others
         table[WEIGHTS], table[HEADER] = own, DATA_AT if enter is not None else 0
         return Entry(
-            brief.threads, np.zeros((brief.threads, brief.stamp_words), np.int64),
-            brief.counter_words, np.array(table, np.int64), enter,
-            [None if dtype is None else dtype_of(dtype) for _, dtype in brief.outputs],
+            np.zeros((brief.threads, brief.stamp_words), np.int64), np.array(table, np.int64),
+            enter, [None if dtype is None else dtype_of(dtype) for _, dtype in brief.outputs],
             struct.Struct(f"{ports}q").pack_into,
-            list(brief.kept),
         )  # fmt: skip
 
     @cached_property

@@ -86,7 +86,7 @@ class Runner:
         if session is None:
             results = self.net.run(arrays)
             return results, self._taken(results, states, None)
-        kept = session.program.entry.kept
+        kept = session.program.brief.kept
         self.torn = len(kept) > len(self.rooms)
         results = session.run_checked(arrays)
         return results, self._taken(results, states, session)

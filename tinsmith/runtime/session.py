@@ -66,17 +66,17 @@ class Session(OfThisProcess):
 
     def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
-        entry = program.entry
+        entry, brief = program.entry, program.brief
         self._memory = RunMemory() if memory is None else memory
         self._table = entry.table.copy()
         self._stamps = entry.stamps
-        self._words, self._counters_at = entry.counter_words, 0
+        self._words, self._counters_at = brief.counter_words, 0
         if self._words:
             self._counters = aligned(8 * self._words)
             self._table[COUNTERS] = self._counters_at = address_of(self._counters)
         self._pointer = address_of(self._table)
         self._put_ports, self._enter = entry.put_ports, entry.enter
-        self._kept = entry.kept
+        self._kept = brief.kept
         self._team: Team | None = None
         self._jobs: int | None = None  # jobs of the team when this session's last run ended
         self._put_sizes()
@@ -256,7 +256,7 @@ class Session(OfThisProcess):
         table: Any = self._table
         self._put_ports(table, 8 * PORTS, *addresses([*run.inputs, *run.outputs]))
         try:
-            threads, address = self.program.entry.threads, self.program.team
+            threads, address = self.program.brief.threads, self.program.team
             if threads == 1 or address is None:
                 for call in self.program.calls:
                     self._one(call, None, run)
