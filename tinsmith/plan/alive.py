@@ -3,8 +3,6 @@ last reader, as ncnn does in its light mode: the measure that a plan is compared
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.records import NamedTuple
 
@@ -39,15 +37,6 @@ def allocate_and_free(graph: Graph) -> list[Moment]:
     that computes it to the end. The result of a view shares its operand's memory; so does that of
     an elementwise or `IN_PLACE` node whose only operand besides constants has the result's type and
     no other reader."""
-    return list(_moments(graph))
-
-
-def peak_of(moments: list[Moment]) -> int:
-    """The most bytes that are alive at one of the moments; 0 if there are none."""
-    return max((m.alive for m in moments), default=0)
-
-
-def _moments(graph: Graph) -> Iterator[Moment]:
     holder: dict[Value, Value] = {}
     """Value -> the value in whose memory it lies: itself, or one that shares its memory."""
     readers: dict[Value, int] = {}
@@ -58,6 +47,7 @@ def _moments(graph: Graph) -> Iterator[Moment]:
         kept = sum(v is o for o in graph.outputs)
         readers[root] = readers.get(root, 0) + sum(list(n.inputs).count(v) for n in v.uses) + kept
 
+    moments: list[Moment] = []
     alive = 0
     for v in graph.inputs:
         hold(v, v)
@@ -73,12 +63,18 @@ def _moments(graph: Graph) -> Iterator[Moment]:
                 hold(v, shared)
         alive += fresh
         known = all(v.type.is_static for v in node.outputs)
-        yield Moment(node.name, node.op.name, fresh, alive, known)
+        moments.append(Moment(node.name, node.op.name, fresh, alive, known))
         for v in node.inputs:
             if v is not None and v in holder:
                 readers[holder[v]] -= 1
         gone = {holder[v] for v in (*node.inputs, *node.outputs) if v is not None and v in holder}
         alive -= sum(_nbytes(root) for root in gone if readers[root] <= 0)
+    return moments
+
+
+def peak_of(moments: list[Moment]) -> int:
+    """The most bytes that are alive at one of the moments; 0 if there are none."""
+    return max((m.alive for m in moments), default=0)
 
 
 def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:

@@ -127,7 +127,7 @@ def make_plan(
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
         sizes=tuple(state.sizes),
-        free=is_free(graph),
+        free=any(v.type.is_free for v in graph.inputs),
         made=state.made,
         buffers=buffers,
         workspaces=workspaces_of(placed, offsets),
@@ -143,11 +143,6 @@ def make_plan(
         plan, state.codes, state.weights, nodes, constants, placed,
         state.own_bytes, state.shared, state.fresh,
     )  # fmt: skip
-
-
-def is_free(graph: Graph) -> bool:
-    """Whether some sizes of a graph are known only in the call."""
-    return any(v.type.is_free for v in graph.inputs)
 
 
 def _place(
