@@ -38,7 +38,7 @@ def kernels_of(graph, **options):
 )
 def test_the_cost_model_decides(monkeypatch, ratio, small, together):
     graph = inverted()
-    site = Placement(TARGET, {}, "default").site(block_of_graph(graph))
+    site = Placement(TARGET, PlanOptions()).site(block_of_graph(graph))
     cost = min(c.choice.cost for c in candidates(site) if c.choice)
     monkeypatch.setattr(blocks, "one_by_one", lambda placement, node: ratio * cost)
     assert ("conv_block" in kernels_of(graph, small=small)) == together
@@ -47,7 +47,7 @@ def test_the_cost_model_decides(monkeypatch, ratio, small, together):
 def test_one_by_one_adds_up_its_kernels():
     graph = inverted()
     target = replace(TARGET, footprint=footprint(graph))
-    apart = blocks.one_by_one(Placement(target, {}, "default"), block_of_graph(graph))
+    apart = blocks.one_by_one(Placement(target, PlanOptions()), block_of_graph(graph))
     steps = make_plan(graph, TARGET, PlanOptions(overrides={"conv": "conv_direct"})).plan.steps
     alone = [s for s in steps if s.kernel in ("conv_direct", "conv_depthwise")]
     assert len(alone) == 3 and apart <= sum(s.cost for s in alone) * 1.001
@@ -100,7 +100,7 @@ def test_nodes_without_kernels_of_their_own_are_told(monkeypatch, why):
     row, graph = KERNELS["conv_block"], inverted()
     apart = [k.name for k in KERNELS.rows() if k.op == "Conv"]
     monkeypatch.setattr(type(row), "offer", _declining(type(row).offer, *apart, why=why))
-    verdict = blocks.judge(Placement(TARGET, {}, "default"), block_of_graph(graph))
+    verdict = blocks.judge(Placement(TARGET, PlanOptions()), block_of_graph(graph))
     assert verdict.together and "kernels of their own: conv: " in verdict.reason
     assert str(why) in verdict.reason
 

@@ -19,6 +19,7 @@ from tinsmith.passes.manager import run_passes
 from tinsmith.plan.arena import workspace_of
 from tinsmith.plan.micro_batch import one_micro_batch, runs
 from tinsmith.plan.micro_batching import WRITTEN, intervals, prices
+from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.rows import RULES, part_of
@@ -353,7 +354,7 @@ def test_tensors_that_leave_the_cache_are_waited_for(threads):
     target = machine_with("avx2", l2=1 << 20, l3=32 << 20, dram_together=30e9)
 
     def waited(batch: int, channels: int, size: int) -> float:
-        placement = Placement(target, {}, "default", threads)
+        placement = Placement(target, PlanOptions(threads))
         found = prices(placement, placed(chain(batch, channels, size, pool=False)))
         return sum(filter(None, found.values())) - sum(s.cost for s in placement.steps)
 

@@ -22,7 +22,7 @@ from tinsmith.kernels.trace import make_site
 from tinsmith.ops.cast import NIBBLES
 from tinsmith.plan.equivalence import Answers
 from tinsmith.plan.gate import Gate, is_native
-from tinsmith.plan.pick import Preferences
+from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
 from tinsmith.sizes import as_numbers, has_sizes, same
@@ -86,21 +86,12 @@ class Placement:
     gate         tells whether the sizes of a node are proven
     """
 
-    def __init__(
-        self,
-        target: Target,
-        overrides: Mapping[str, str],
-        precision: str,
-        threads: int = 1,
-        preferences: Preferences | None = None,
-        small: bool = False,
-        gate: Gate | None = None,
-    ) -> None:
-        self.gate = gate or Gate()
-        self.overrides, self.precision = overrides, precision
-        self.preferences, self.small = preferences or {}, small
+    def __init__(self, target: Target, options: PlanOptions, gate: Gate | None = None) -> None:
+        self.options, self.gate = options, gate or Gate()
+        self.overrides, self.precision = options.overrides or {}, options.precision
+        self.preferences, self.small = options.preferences or {}, options.small
         self._machine = target
-        self.share(threads)
+        self.share(options.threads)
         self.steps: list[Placed] = []
         self.outputs: list[Tensor] = []
         self.homes: dict[Value, Tensor] = {}
@@ -115,10 +106,7 @@ class Placement:
 
     def again(self, threads: int) -> Placement:
         """An empty placement with the same options, for another number of threads."""
-        return Placement(
-            self._machine, self.overrides, self.precision, threads, self.preferences, self.small,
-            self.gate,
-        )  # fmt: skip
+        return Placement(self._machine, replace(self.options, threads=threads), self.gate)
 
     def share(self, threads: int) -> None:
         """From now on, plan nodes for so many threads: sets `threads` and `target`."""

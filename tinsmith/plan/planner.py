@@ -95,16 +95,12 @@ def make_plan(
     check_values(graph)
     graph, kept, shown = kept_outputs(absorbed(graph), options)
     target = replace(target, footprint=footprint(graph))
-    threads, batches = options.threads, options.micro_batches
-    placement = Placement(
-        target, options.overrides or {}, options.precision, threads, options.preferences,
-        options.small,
-    )  # fmt: skip
+    placement = Placement(target, options)
     state = State(sink, shared_weights or SharedWeights())
-    placed = _place(graph, placement, batches, state)
+    placed = _place(graph, placement, state)
     if placed is None:
-        threads, placement = 1, placement.again(1)
-        placed = _place(graph, placement, batches, state)
+        placement = placement.again(1)
+        placed = _place(graph, placement, state)
         assert placed is not None
     take_over(placed, placement.outputs, kept)
     assert all(placement.outputs[k].root.space == "input" for k in kept), "written elsewhere"
@@ -118,14 +114,14 @@ def make_plan(
         model=graph.name,
         target=str(target),
         isa=target.isa,
-        threads=threads,
+        threads=placement.threads,
         inputs=tuple(Port(v.name, name_of(v.dtype), dims_of(v)) for v in graph.inputs),
         outputs=tuple(
             _output(name, dims if k in kept else t.dims, t, state, offsets)
             for k, ((name, dims), t) in enumerate(zip(shown, placement.outputs, strict=True))
         ),
         steps=tuple(steps),
-        memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
+        memory=Memory(arena, naive, bound, state.weight_bytes, workspace * placement.threads),
         sizes=tuple(state.sizes),
         free=any(v.type.is_free for v in graph.inputs),
         made=state.made,
@@ -145,12 +141,11 @@ def make_plan(
     )  # fmt: skip
 
 
-def _place(
-    graph: Graph, placement: Placement, micro_batches: int | None, state: State
-) -> list[Placed] | None:
+def _place(graph: Graph, placement: Placement, state: State) -> list[Placed] | None:
     """Place the steps of a graph, and generate the code of each (into `state`) as soon as it is
-    settled. `micro_batches` as in `PlanOptions`. None, with no code generated, if the placement is
-    for several threads, but the program is so short that one would be faster: place it anew."""
+    settled. None, with no code generated, if the placement is for several threads, but the program
+    is so short that one would be faster: place it anew."""
+    micro_batches = placement.options.micro_batches
     if micro_batches is None:
         regions = choose_micro_batches(graph, placement.again, placement.threads)
     else:
