@@ -104,12 +104,11 @@ def make_plan(
         assert placed is not None
     take_over(placed, placement.outputs, kept)
     assert all(placement.outputs[k].root.space == "input" for k in kept), "written elsewhere"
-    offsets, buffers, arena, naive, bound = arena_of(placed, placement.outputs)
-    check_size(graph, arena, offsets)
-    workspace = workspace_of(placed, offsets)
-    workspace = workspace + SLACK if typical(workspace) else 0
-    zeroed: set[Tensor] = set()
-    steps = [_step(s, state, offsets, workspace, zeroed, target) for s in placed]
+    state.offsets, buffers, arena, naive, bound = arena_of(placed, placement.outputs)
+    check_size(graph, arena, state.offsets)
+    workspace = workspace_of(placed, state.offsets)
+    state.workspace = workspace + SLACK if typical(workspace) else 0
+    steps = [_step(s, state, target) for s in placed]
     plan = Plan(
         model=graph.name,
         target=str(target),
@@ -117,16 +116,16 @@ def make_plan(
         threads=placement.threads,
         inputs=tuple(Port(v.name, name_of(v.dtype), dims_of(v)) for v in graph.inputs),
         outputs=tuple(
-            _output(name, dims if k in kept else t.dims, t, state, offsets)
+            _output(name, dims if k in kept else t.dims, t, state)
             for k, ((name, dims), t) in enumerate(zip(shown, placement.outputs, strict=True))
         ),
         steps=tuple(steps),
-        memory=Memory(arena, naive, bound, state.weight_bytes, workspace * placement.threads),
+        memory=Memory(arena, naive, bound, state.weight_bytes, state.workspace * placement.threads),
         sizes=tuple(state.sizes),
         free=any(v.type.is_free for v in graph.inputs),
         made=state.made,
         buffers=buffers,
-        workspaces=workspaces_of(placed, offsets),
+        workspaces=workspaces_of(placed, state.offsets),
     )
     state.code(HELPERS, helpers_text(plan.threads, target))
     text, more = main_text(plan, target)
@@ -181,28 +180,25 @@ def _constants(
     return {t.name: t.array for t in (*reads, *outputs) if t.array is not None}
 
 
-def _output(
-    name: str, dims: tuple[int, ...], tensor: Tensor, state: State, offsets: dict[Tensor, int]
-) -> Operand:
-    found = _operand(tensor, state, offsets)
+def _output(name: str, dims: tuple[int, ...], tensor: Tensor, state: State) -> Operand:
+    found = _operand(tensor, state)
     return found._replace(name=name, dims=dims) if found.ref else found._replace(dims=())
 
 
-def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
-    """The address of element (0, ...) of a settled tensor, behind its halo. `offsets`: those of
-    roots in arena and workspace (`arena_of`, `workspace_of`). A constant is added to the
-    weights."""
+def _ref(t: Tensor, state: State) -> Ref:
+    """The address of element (0, ...) of a settled tensor, behind its halo. A constant is added to
+    the weights."""
     root = t.root
     before = root.settled.before * root.dtype.itemsize + t.shift
     if root.region:
-        return Ref("workspace", offsets[root] + before)
+        return Ref("workspace", state.offsets[root] + before)
     if root.space == "weights":
         assert root.array is not None
         return state.ref(state.constant(root.array), before)
     if root.space == "made":
         return Ref("made", state.made_at(root) + before)
     if root.space == "arena":
-        return Ref("arena", offsets[root] + before, 0, t.stride())
+        return Ref("arena", state.offsets[root] + before, 0, t.stride())
     return Ref(root.space, before, root.index, t.stride())
 
 
@@ -231,36 +227,28 @@ def _generate(s: Placed, state: State) -> None:
         )
 
 
-def _step(
-    s: Placed,
-    state: State,
-    offsets: dict[Tensor, int],
-    workspace: int,
-    zeroed: set[Tensor],
-    target: Target,
-) -> Step:
+def _step(s: Placed, state: State, target: Target) -> Step:
     """The step of the plan that runs a placed node: what it calls, and where in memory it reads and
-    writes. `workspace`: bytes for each thread. `zeroed`: the tensors whose halos earlier steps have
-    zeroed; those that this step zeroes are added."""
+    writes."""
     if s.kind in ("reference", "once"):
         return Step(
             s.name, s.op, s.kind, s.kernel, s.reason, s.origin,
-            reads=tuple(None if t is None else _operand(t, state, offsets) for t in s.reads),
-            writes=tuple(_operand(t, state, offsets) for t in s.writes),
+            reads=tuple(None if t is None else _operand(t, state) for t in s.reads),
+            writes=tuple(_operand(t, state) for t in s.writes),
         )  # fmt: skip
     if s.kind == "view":
         return Step(s.name, s.op, s.kind, s.kernel, "", s.origin)
     assert s.site is not None and s.choice is not None
-    calls = [*_zero_calls(s, state, offsets, zeroed, target, workspace)]
-    refs = [_ref(t, state, offsets) for t in s.reads if t is not None]
-    refs += [_ref(t, state, offsets) for t in s.writes]
+    calls = [*_zero_calls(s, state, target)]
+    refs = [_ref(t, state) for t in s.reads if t is not None]
+    refs += [_ref(t, state) for t in s.writes]
     refs += [state.ref(p) for p in s.packed]
     refs.append(Ref("workspace"))
-    refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
+    refs.append(_ref(s.scratch, state) if s.scratch else Ref("arena", 0))
     for phase, code in zip(s.choice.phases, s.codes, strict=True):
         if phase.copies is not None and is_in_place(s, phase.copies):
             continue
-        shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
+        shape = phase.tiles, phase.barrier, state.workspace, phase.repeat, phase.sweep
         calls.append(Call(code.symbol, tuple(refs), *shape, state.tables(code, s.site.epilogue)))
     kept = any(p.copies is not None and is_in_place(s, p.copies) for p in s.choice.phases)
     moved = sum(
@@ -282,49 +270,40 @@ def _step(
         flops=state.flops(s) * s.micro_batches,
         nbytes=float(moved + sum(p.nbytes for p in s.packed)) * s.micro_batches,
         fault=s.choice.fault,
-        writes=_counted(s, state, offsets) if s.counted else (),
+        writes=_counted(s, state) if s.counted else (),
         stated=s.stated,
-        fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
+        fault_at=state.offsets[s.scratch] if s.scratch and s.choice.fault else -1,
         region=s.region,
         micro_batches=s.micro_batches,
         row=product_row(s.site).name,
     )
 
 
-def _counted(s: Placed, state: State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
+def _counted(s: Placed, state: State) -> tuple[Operand, ...]:
     """The operands (`Step.writes`) of a step that counts its results: the outputs whose shapes only
     the run tells, with a dim of -1 for the count, and last the count itself."""
     assert s.node is not None
-    *found, count = [_operand(t, state, offsets) for t in s.writes]
+    *found, count = [_operand(t, state) for t in s.writes]
     pairs = [(o, v) for o, v in zip(found, s.node.outputs, strict=True) if not v.type.is_static]
     return (*(o._replace(dims=counted_dims(v)) for o, v in pairs), count)
 
 
-def _zero_calls(
-    s: Placed,
-    state: State,
-    offsets: dict[Tensor, int],
-    zeroed: set[Tensor],
-    target: Target,
-    workspace: int,
-) -> list[Call]:
+def _zero_calls(s: Placed, state: State, target: Target) -> list[Call]:
     """The calls that zero the halos of the tensors that a step writes, or of those in which these
-    lie; but for tensors in `zeroed`, to which those zeroed now are added. Their code goes into
-    `state`. `workspace`: as in `_step`."""
+    lie; but for tensors that earlier steps zero. Their code goes into `state`."""
     calls: list[Call] = []
     for t in s.writes:
         top = t.top
-        if top.has_halo and top not in zeroed:
-            zeroed.add(top)
+        if top.has_halo and top not in state.zeroed:
+            state.zeroed.add(top)
             parts = _halo_parts(top.settled, s)
             code, tiles = zero_halo(top.settled, target, parts)
             state.code(code.symbol, code.text)
-            ref = _ref(top, state, offsets)
+            ref = _ref(top, state)
             sweep = parts if parts > 1 else 0
             sizes = state.tables(code, None)
-            calls.append(
-                Call(code.symbol, (ref,), tiles, False, workspace, sweep=sweep, sizes=sizes)
-            )
+            space = state.workspace
+            calls.append(Call(code.symbol, (ref,), tiles, False, space, sweep=sweep, sizes=sizes))
     return calls
 
 
@@ -339,6 +318,6 @@ def _halo_parts(spec: Spec, s: Placed) -> int:
     return s.site.threads if near else 1
 
 
-def _operand(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Operand:
-    ref = _ref(t, state, offsets) if t.is_static else None
+def _operand(t: Tensor, state: State) -> Operand:
+    ref = _ref(t, state) if t.is_static else None
     return Operand(t.name, name_of(t.dtype), t.dims, ref)

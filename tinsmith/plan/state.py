@@ -44,6 +44,9 @@ class State:
     fresh            (key, where its array lies), of those that no earlier program has
     sizes            the free sizes that code reads, table after table
     made             bytes of the space "made"
+    offsets          of tensors with memory of their own, in arena or workspace (`arena.py`)
+    workspace        bytes for each thread
+    zeroed           the tensors whose halos the steps so far zero
     """
 
     sink: Sink | None
@@ -57,6 +60,9 @@ class State:
     fresh: list[tuple[Key, Kept]] = field(default_factory=list)
     sizes: list[Number] = field(default_factory=list)
     made: Number = 0
+    offsets: dict[Tensor, int] = field(default_factory=dict)
+    workspace: Number = 0
+    zeroed: set[Tensor] = field(default_factory=set)
     _made: dict[Tensor, Number] = field(default_factory=dict)
     _tables: dict[tuple[Number, ...], int] = field(default_factory=dict)
     _flops: dict[Hashable, float] = field(default_factory=dict)
