@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import Blocks, blocks_of
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel
+from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, finish_tile, product
-from tinsmith.kernels.dot.small_few import DECODING, Plan, choice_of
+from tinsmith.kernels.dot.small_few import DECODING, Panel, choice_of
 from tinsmith.kernels.dot.tiles import choose
-from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position, load_row, share
+from tinsmith.kernels.walk import Position, load_row
 from tinsmith.sizes import Size, typical
 
 
@@ -28,43 +27,29 @@ def matmul_small(site: Site) -> Choice:
     target = site.target
     tiling = choose(target, m, n, k)
     columns, rows = tiling.columns, typical(m)
-    nbytes = blocks.code.word.nbytes * blocks.height * columns.padded
     decoding = target.time(DECODING * 2.0 * k * columns.padded, 4.0 * k * columns.size)
     busy = target.time(2.0 * rows * n * k, 4.0 * rows * (k + n), tiling.efficiency)
-    cost = max(busy + decoding, nbytes / target.weights_rate(site.threads)) + 1e-7
-    cells = Grid(1, parts_for(min(PARTS, columns.count), cost))
-    plan = Plan(blocks, m, tiling, cells)
-    phases = (Phase(cells.count, lambda em: _multiply(em, plan)),)
-    return choice_of(site, plan, cost, phases, workspace=_expanded(plan))
+    expanded = blocks.padded * columns.size  # float32 of a full panel, decoded
 
+    def panel(em: Emit) -> Panel:
+        real, lead = em.workspace.cast(F32), len(em.site.out.dims) - 1
+        buffer = (real + expanded).fixed()
 
-def _expanded(plan: Plan) -> int:
-    """The bytes of a full panel, decoded to float32."""
-    return 4 * plan.blocks.padded * plan.tiling.columns.size
+        def body(words: Ptr, column: Position, widths: tuple[int, ...], valid: int) -> None:
+            size = sum(widths)
+            _expand(em.b, blocks, words, real, widths)
 
+            def tile(row: Position, height: int) -> None:
+                line = (em.input(0).pointer + row * blocks.depth).fixed()
+                at = Operands(line, blocks.depth, real, size, blocks.depth)
+                sums = product(em.b, at, height, widths, tiling.accumulators)
+                finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 
-def _multiply(em: Emit, plan: Plan) -> None:
-    """Emit the kernel. A tile is a group of panels of columns."""
-    b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
-    weights, real = em.packed[0].cast(blocks.code.word), em.workspace.cast(F32)
-    buffer = (real + _expanded(plan) // 4).fixed()
-    lead = len(em.site.out.dims) - 1
+            each_row_panel(em.b, tiling.rows, 0, tiling.rows.count, tile)
 
-    def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-        size = sum(widths)
-        _expand(b, blocks, (weights + c * (blocks.height * columns.size)).fixed(), real, widths)
+        return body
 
-        def tile(row: Position, height: int) -> None:
-            line = (em.input(0).pointer + row * blocks.depth).fixed()
-            at = Operands(line, blocks.depth, real, size, blocks.depth)
-            sums = product(b, at, height, widths, plan.tiling.accumulators)
-            finish_tile(em, sums, row, column, valid, buffer, (0, lead))
-
-        rows = plan.tiling.rows
-        each_row_panel(b, rows, 0, rows.count, tile)
-
-    with b.loop(em.begin, em.end) as t:
-        each_column_panel(b, columns, *share(t, plan.cells.columns, columns.count), panel)
+    return choice_of(site, blocks, tiling, busy + decoding, panel, workspace=4 * expanded)
 
 
 def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, ...]) -> None:

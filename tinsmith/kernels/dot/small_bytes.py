@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from tinsmith.codegen import math
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.products import I8, PRODUCTS
-from tinsmith.codegen.types import F32, I32, Ty
+from tinsmith.codegen.types import F32, I32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of
 from tinsmith.kernels.dot.small_few import WIDE, FewRows, Tile, less_zeros, rows_of, streamed
@@ -62,14 +62,8 @@ def gemv_small_bytes(site: Site) -> Choice:
     if blocks.size > LONGEST:
         raise Skip(f"blocks of {blocks.size} weights, more than {LONGEST}")
     wide = max(1, min(WIDE, (target.registers - SPARE) // (DIGITS * m)))
-    return streamed(site, _digits(blocks, m), wide, (DIGITS * m + 1) / 4)
-
-
-def _digits(blocks: Blocks, rows: int) -> FewRows:
-    """The arithmetic of this module, for `rows` rows of A, as `FewRows`. Prepared rows of A are
-    bytes, [row][digit][element]."""
-    stride = DIGITS * _plane(blocks)
-    return FewRows(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
+    few = _Digits(blocks, m, DIGITS * _plane(blocks), FACTS, elem=I8, total=I32, parts=DIGITS)
+    return streamed(site, few, wide, (DIGITS * m + 1) / 4)
 
 
 def _plane(blocks: Blocks) -> int:
@@ -90,91 +84,86 @@ def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., 
     return body(whole, size - whole, start) if size > whole else start
 
 
-def _prepare(
-    em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
-) -> None:
-    """Emit code that writes one block of a row of A as fixed-point numbers: their bytes (DIGITS)
-    and the numbers kept of a block (FACTS); arguments as in `FewRows.prepare`. The bits of the
-    greatest |x| tell the exponent e. It is at least -104, so smaller numbers lose digits."""
-    b, lanes, (first, size) = em.b, block_of(em.target), block
-    none = b.zero(I32.x(lanes))
+class _Digits(FewRows):
+    """The arithmetic of this module. Prepared rows of A are bytes, [row][digit][element]; their
+    facts are FACTS."""
 
-    def greatest(at: Position, count: int, found: Values) -> Values:
-        bits = (x + at).load(lanes, count=count).bitcast(I32.x(lanes))
-        return [found[0].max(bits & (1 << 31) - 1)]
+    def prepare(self, em: Emit, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
+        """Do so in fixed point. The bits of the greatest |x| tell the exponent e. It is at least
+        -104, so smaller numbers lose digits."""
+        b, lanes, (first, size) = em.b, block_of(em.target), block
+        none = b.zero(I32.x(lanes))
 
-    exponent = _fold(b, size, lanes, [none], greatest)[0].reduce("max") >> MANTISSA
-    finite, exponent = exponent < EXPONENTS, exponent.max(BITS)
-    least = ((exponent - (BITS - 1)) << MANTISSA).bitcast(F32)
-    factor = ((EXPONENTS + BITS - 2 - exponent) << MANTISSA).bitcast(F32)
+        def greatest(at: Position, count: int, found: Values) -> Values:
+            bits = (x + at).load(lanes, count=count).bitcast(I32.x(lanes))
+            return [found[0].max(bits & (1 << 31) - 1)]
 
-    def digits(at: Position, count: int, found: Values) -> Values:
-        number = math.nearest((x + at).load(lanes, count=count) * factor.splat(lanes))
-        biased = (number + BIASED) ^ BIASED
-        for i in range(DIGITS):
-            digit = biased >> 8 * i if i else biased
-            (to + at + i * _plane(few.blocks)).store(digit.to("i8"))
-        return [found[0] + number]
+        exponent = _fold(b, size, lanes, [none], greatest)[0].reduce("max") >> MANTISSA
+        finite, exponent = exponent < EXPONENTS, exponent.max(BITS)
+        least = ((exponent - (BITS - 1)) << MANTISSA).bitcast(F32)
+        factor = ((EXPONENTS + BITS - 2 - exponent) << MANTISSA).bitcast(F32)
 
-    total = _fold(b, size, lanes, [none], digits)[0].reduce("add").to("f32")
-    least = finite.select(least, 0.0)
-    begin = b.index(first).to("i32")
-    end = finite.select(begin, begin + size)
-    for i, fact in enumerate((least, total, begin.bitcast(F32), end.bitcast(F32))):
-        (facts + i).store(fact)
+        def digits(at: Position, count: int, found: Values) -> Values:
+            number = math.nearest((x + at).load(lanes, count=count) * factor.splat(lanes))
+            biased = (number + BIASED) ^ BIASED
+            for i in range(DIGITS):
+                digit = biased >> 8 * i if i else biased
+                (to + at + i * _plane(self.blocks)).store(digit.to("i8"))
+            return [found[0] + number]
 
+        total = _fold(b, size, lanes, [none], digits)[0].reduce("add").to("f32")
+        least = finite.select(least, 0.0)
+        begin = b.index(first).to("i32")
+        end = finite.select(begin, begin + size)
+        for i, fact in enumerate((least, total, begin.bitcast(F32), end.bitcast(F32))):
+            (facts + i).store(fact)
 
-def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
-    """The types of the sums of a tile, flat: [row][digit][vector]."""
-    return [I32.x(w) for _ in range(few.rows * DIGITS) for w in widths]
+    def add(self, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+        group, n = self.blocks.code.group, len(words)
+        step, mask = PRODUCTS[tile.words.b.target.byte_products].step, 0x0F0F0F0F
+        for k in range(0, group, 4):
+            parts = words
+            if self.blocks.code.bits == 4:
+                parts = [(w >> 4 if k else w) & mask for w in words]
+            place = row * group + k
+            chain = sums[place // 4 % len(sums)]
+            for i in range(self.rows * DIGITS):
+                digit = (tile.a + (i * _plane(self.blocks) + place)).cast(I32).load()
+                wide = {w: digit.splat(w) for w in dict.fromkeys(tile.widths)}
+                for j, part in enumerate(parts):
+                    at = i * n + j
+                    chain[at] = step(chain[at], part, wide[part.ty.lanes])
 
-
-def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
-    group, n = few.blocks.code.group, len(words)
-    step, mask = PRODUCTS[tile.words.b.target.byte_products].step, 0x0F0F0F0F
-    for k in range(0, group, 4):
-        parts = words
-        if few.blocks.code.bits == 4:
-            parts = [(w >> 4 if k else w) & mask for w in words]
-        place = row * group + k
-        chain = sums[place // 4 % len(sums)]
-        for i in range(few.rows * DIGITS):
-            digit = (tile.a + (i * _plane(few.blocks) + place)).cast(I32).load()
-            wide = {w: digit.splat(w) for w in dict.fromkeys(tile.widths)}
-            for j, part in enumerate(parts):
-                at = i * n + j
-                chain[at] = step(chain[at], part, wide[part.ty.lanes])
-
-
-def _scaled(few: FewRows, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
-    """Do `FewRows.scaled`: add scale * (s - zero point * sum of A's numbers) * value of A's last
-    bit to `totals`, where s = 65536 s2 + 256 s1 + s0 of the sums of digits; then `_in_floats`."""
-    n, scales = len(tile.widths), load_row(tile.words.cast(F32), tile.widths)
-    found: list[Val] = []
-    for i in range(few.rows):
-        facts = tile.facts + i * few.blocks.count * FACTS
-        least, total = facts.load(), (facts + 1).load()
-        low, middle, high = (
-            [s.to("f32") for s in sums[j * n : (j + 1) * n]]
-            for j in range(i * DIGITS, (i + 1) * DIGITS)
-        )
-        mine = [h.fma(256.0, m).fma(256.0, x) for h, m, x in zip(high, middle, low, strict=True)]
-        if few.blocks.shifted:
-            mine = less_zeros(few.blocks, tile, mine, total)
-        line = totals[i * n : (i + 1) * n]
-        line = [
-            s.fma(scale * least.splat(s.ty.lanes), t)
-            for s, scale, t in zip(mine, scales, line, strict=True)
-        ]
-        found += _in_floats(few, tile, size, i, line)
-    return found
+    def scaled(self, tile: Tile, size: int, sums: Values, totals: Values) -> list[Val]:
+        """Add scale * (s - zero point * sum of A's numbers) * value of A's last bit to `totals`,
+        where s = 65536 s2 + 256 s1 + s0 of the sums of digits; then `_in_floats`."""
+        n, scales = len(tile.widths), load_row(tile.words.cast(F32), tile.widths)
+        found: list[Val] = []
+        for i in range(self.rows):
+            facts = tile.facts + i * self.blocks.count * FACTS
+            least, total = facts.load(), (facts + 1).load()
+            low, middle, high = (
+                [s.to("f32") for s in sums[j * n : (j + 1) * n]]
+                for j in range(i * DIGITS, (i + 1) * DIGITS)
+            )
+            mine = [
+                h.fma(256.0, m).fma(256.0, x) for h, m, x in zip(high, middle, low, strict=True)
+            ]
+            if self.blocks.shifted:
+                mine = less_zeros(self.blocks, tile, mine, total)
+            line = totals[i * n : (i + 1) * n]
+            line = [
+                s.fma(scale * least.splat(s.ty.lanes), t)
+                for s, scale, t in zip(mine, scales, line, strict=True)
+            ]
+            found += _in_floats(self.blocks, tile, size, i, line)
+        return found
 
 
-def _in_floats(few: FewRows, tile: Tile, size: int, row: int, totals: Values) -> Values:
+def _in_floats(blocks: Blocks, tile: Tile, size: int, row: int, totals: Values) -> Values:
     """The `totals` of row number `row`, plus its products by a block of `size` elements in
     float32, if the block's facts say that these are needed."""
-    b, blocks = tile.words.b, few.blocks
-    code, width = blocks.code, sum(tile.widths)
+    b, code, width = tile.words.b, blocks.code, sum(tile.widths)
     scales = load_row(tile.words.cast(F32), tile.widths)
     zeros = load_row(tile.words.cast(F32) + width, tile.widths) if blocks.zeros else None
     panel = (tile.words + -blocks.words(size) * width).fixed()

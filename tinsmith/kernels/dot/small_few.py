@@ -3,27 +3,27 @@ time, so each vector of words is decoded in registers, once, and all rows are mu
 
 The loops over panels, blocks and words are written once, for two kinds of arithmetic: float32, for
 any machine, which is here; and whole numbers (`small_bytes.py`), for machines that multiply bytes.
-`FewRows` has the functions in which they differ.
+Subclasses of `FewRows` have what differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot.codes import Blocks, blocks_of, pack
 from tinsmith.kernels.dot.matmul import few_rows
-from tinsmith.kernels.dot.panels import Grid, each_column_panel
+from tinsmith.kernels.dot.panels import each_column_panel
 from tinsmith.kernels.dot.skeleton import DISTANCE, buffer_bytes, finish_tile
 from tinsmith.kernels.dot.tiles import Tiling, split_columns, split_rows
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.walk import Position, load_row, share
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number
 
 DECODING = 3.0
 """The most instructions that decode one vector and multiply it by one row. Counted."""
@@ -40,38 +40,41 @@ AT_ONCE = 32
 """Blocks of up to so many elements of k are emitted without a loop. Estimated."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a product of `rows` rows is cut: weights into `blocks` along k, columns into the panels
-    of `tiling`, and panels into the groups of `cells`, which threads share."""
-
-    blocks: Blocks
-    rows: Number
-    tiling: Tiling
-    cells: Grid
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the packed weights."""
-        return self.blocks.code.word.nbytes * self.blocks.height * self.tiling.columns.padded
+Panel = Callable[[Ptr, Position, tuple[int, ...], Any], None]
+"""panel(words, first column, widths, valid): as a `PanelBody`; the packed panel lies at `words`."""
 
 
 def choice_of(
-    site: Site, plan: Plan, cost: float, phases: tuple[Phase, ...], workspace: int = 0,
-    scratch: int = 0,
+    site: Site, blocks: Blocks, tiling: Tiling, busy: float, panel: Callable[[Emit], Panel],
+    before: tuple[Phase, ...] = (), workspace: int = 0, scratch: int = 0,
 ) -> Choice:  # fmt: skip
-    """The choice for a SmallMatMul that is cut by `plan`. `workspace`: bytes before the
+    """The choice for a SmallMatMul whose weights are cut into `blocks` along k and the panels of
+    `tiling`, groups of which threads share. `busy`: seconds of its arithmetic; `panel(em)` is the
+    body of the loop over panels, in a phase after those of `before`; `workspace`: bytes before the
     buffer of `finish_tile`."""
-    w = site.const(1)
-    scale = site.const(2) if site.has(2) else None
-    zero = site.const(3) if site.has(3) else None
-    args = (w, scale, zero, plan.blocks, plan.tiling.columns)
-    tiling, block = plan.tiling, site.attr("block_size")
+    w, columns = site.const(1), tiling.columns
+    scale, zero = (site.const(i) if site.has(i) else None for i in (2, 3))
+    nbytes = blocks.code.word.nbytes * blocks.height * columns.padded
+    cost = max(busy, nbytes / site.target.weights_rate(site.threads)) + 1e-7
+    groups = parts_for(min(PARTS, columns.count), cost)
+
+    def emit(em: Emit) -> None:
+        weights, body = em.packed[0].cast(blocks.code.word), panel(em)
+
+        def one(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+            words = (weights + c * (blocks.height * columns.size)).fixed()
+            body(words, column, widths, valid)
+
+        with em.b.loop(em.begin, em.end) as t:
+            each_column_panel(em.b, columns, *share(t, groups, columns.count), one)
+
+    block = site.attr("block_size")
     told = f", blocks of {block}" if block else ""
     return Choice(
         cost=cost, reads=site.reads([PLAIN, *(None for _ in site.inputs[1:])], PLAIN),
-        writes=(PLAIN,), phases=phases, packed=(Packed("small", pack, args, plan.nbytes),),
-        workspace=workspace + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
+        writes=(PLAIN,), phases=(*before, Phase(groups, emit)),
+        packed=(Packed("small", pack, (w, scale, zero, blocks, columns), nbytes),),
+        workspace=workspace + buffer_bytes(site, tiling.rows.size, columns.size),
         scratch=scratch, detail=f"{w.dtype.name}{told}, {tiling}",
     )  # fmt: skip
 
@@ -96,14 +99,9 @@ def streamed(site: Site, few: FewRows, wide: int, instructions: float) -> Choice
     k, n = site.const(1).shape
     columns = split_columns(n, block_of(target), min(wide, -(-n // block_of(target))), False)
     tiling = Tiling(split_rows(few.rows, few.rows), columns, 1.0, 1.0)
-    plan = Plan(few.blocks, few.rows, tiling, Grid(1, 1))
     busy = target.time(instructions * 2.0 * k * columns.padded, 0)
-    cost = max(busy, plan.nbytes / target.weights_rate(site.threads)) + 1e-7
-    plan = replace(plan, cells=Grid(1, parts_for(min(PARTS, columns.count), cost)))
-    phases = (Phase(plan.cells.count, lambda em: _stream(em, few, plan)),)
-    if few.prepare is not None:
-        phases = (Phase(few.rows, lambda em: _prepare(em, few)), *phases)
-    return choice_of(site, plan, cost, phases, scratch=few.scratch)
+    before = (Phase(few.rows, few.prepare_rows),) if few.prepared else ()
+    return choice_of(site, few.blocks, tiling, busy, few.panel, before, scratch=few.scratch)
 
 
 @dataclass(frozen=True)
@@ -137,32 +135,42 @@ class Tile:
 
 @dataclass(frozen=True)
 class FewRows:
-    """Products of `rows` rows in one kind of arithmetic: in float32, or in whole numbers.
+    """Products of `rows` rows in one kind of arithmetic, which subclasses define.
 
-    stride   how many elements, of type `elem`, lie from one prepared row of A to the next
-    each     how many "facts" are kept of each block of a row: numbers of 32 bits, such as its sum
-    prepare  (em, few, x, to, block, facts): emits code that writes one block of a row of A, which
-             lies at `x`, to `to`, and its facts to `facts`; `block` is (its first k, its size).
-             Scratch then holds rows, [row][element], and facts, [row][block][fact]. None: rows are
-             read from the input
-    sums     (few, widths): returns the types of the sums of a tile, a flat list
-    add      (few, tile, words, row, chains): adds products to sums in place. `words` are the
-             vectors of row number `row` of words, from `tile.words` on; `chains` are several such
-             lists of sums, to which consecutive k are added in turn
-    scaled   (few, tile, size, sums, totals): returns `totals`, a flat list [row][vector] of
-             float32, plus the scaled `sums` of a block of `size` elements; `tile.words` is at the
-             block's scales
+    stride    how many elements, of type `elem`, lie from one prepared row of A to the next
+    each      how many "facts" are kept of each block of a row: numbers of 32 bits, such as its sum
+    prepared  whether scratch holds prepared rows, [row][element], and facts, [row][block][fact];
+              else rows are read from the input
+    total     the element type of sums
+    parts     how many sums a tile has of each row and vector; it lists them [row][part][vector]
     """
 
     blocks: Blocks
     rows: int
     stride: int
-    sums: Callable[..., list[Ty]]
-    add: Callable[..., None]
-    scaled: Callable[..., list[Val]]
-    prepare: Callable[..., None] | None = None
+    each: int
+    prepared: bool = True
     elem: Ty = F32
-    each: int = 0
+    total: Ty = F32
+    parts: int = 1
+
+    def prepare(self, em: Emit, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
+        """Emit code that writes one block of a row of A, which lies at `x`, to `to`, and its facts
+        to `facts`; `block` is (its first k, its size)."""
+        raise NotImplementedError
+
+    def add(self, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+        """Emit products and add them to sums in place. `words` are the vectors of row number `row`
+        of words, from `tile.words` on; `sums` are several lists of a tile's sums ("chains"), to
+        which consecutive k are added in turn."""
+        raise NotImplementedError
+
+    def scaled(
+        self, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
+    ) -> list[Val]:
+        """Emit and return `totals`, a flat list [row][vector] of float32, plus the scaled `sums` of
+        a block of `size` elements; `tile.words` is at the block's scales."""
+        raise NotImplementedError
 
     @property
     def facts_at(self) -> int:
@@ -172,52 +180,43 @@ class FewRows:
     @property
     def scratch(self) -> int:
         """Bytes of scratch."""
-        if self.prepare is None:
-            return 0
         facts = self.rows * self.blocks.count * self.each
-        return self.facts_at * self.elem.nbytes + 4 * facts
+        return self.facts_at * self.elem.nbytes + 4 * facts if self.prepared else 0
 
+    def facts(self, em: Emit) -> Ptr:
+        """A pointer to the facts of the first row."""
+        return (em.scratch.cast(self.elem) + self.facts_at).cast(F32)
 
-def _prepare(em: Emit, few: FewRows) -> None:
-    """Emit the phase that writes the rows of A and the facts of their blocks to scratch, by
-    `few.prepare`, which is not None; a tile is one row."""
-    blocks = few.blocks
-    assert few.prepare is not None
-    with em.b.loop(em.begin, em.end) as row:
-        x = (em.input(0).pointer + row * blocks.depth).fixed()
-        to = (em.scratch.cast(few.elem) + row * few.stride).fixed()
-        facts = (_facts(em, few) + row * (blocks.count * few.each)).fixed()
-        if blocks.full:
-            with em.b.loop(0, blocks.full) as i:
-                at = i * blocks.size
-                few.prepare(em, few, x + at, to + at, (at, blocks.size), facts + i * few.each)
-        if blocks.rest:
-            at = blocks.full * blocks.size
-            few.prepare(em, few, x + at, to + at, (at, blocks.rest), facts + blocks.full * few.each)
+    def prepare_rows(self, em: Emit) -> None:
+        """Emit the phase that writes the rows of A and the facts of their blocks to scratch; a tile
+        is one row."""
+        blocks, each = self.blocks, self.each
+        with em.b.loop(em.begin, em.end) as row:
+            x = (em.input(0).pointer + row * blocks.depth).fixed()
+            to = (em.scratch.cast(self.elem) + row * self.stride).fixed()
+            facts = (self.facts(em) + row * (blocks.count * each)).fixed()
+            if blocks.full:
+                with em.b.loop(0, blocks.full) as i:
+                    at = i * blocks.size
+                    self.prepare(em, x + at, to + at, (at, blocks.size), facts + i * each)
+            if blocks.rest:
+                at = blocks.full * blocks.size
+                self.prepare(em, x + at, to + at, (at, blocks.rest), facts + blocks.full * each)
 
+    def panel(self, em: Emit) -> Panel:
+        """The body of the loop over panels of columns (see `choice_of`)."""
+        x = a = facts = em.input(0).pointer
+        if self.prepared:
+            a, facts = em.scratch.cast(self.elem), self.facts(em)
+        buffer, lead = em.workspace.cast(F32), len(em.site.out.dims) - 1
 
-def _facts(em: Emit, few: FewRows) -> Ptr:
-    return (em.scratch.cast(few.elem) + few.facts_at).cast(F32)
+        def body(words: Ptr, column: Position, widths: tuple[int, ...], valid: int) -> None:
+            found = _summed(em.b, self, Tile(x, a, facts, words, widths))
+            n = len(widths)
+            rows = [found[i * n : (i + 1) * n] for i in range(self.rows)]
+            finish_tile(em, rows, 0, column, valid, buffer, (0, lead))
 
-
-def _stream(em: Emit, few: FewRows, plan: Plan) -> None:
-    """Emit the phase of the products. A tile is a group of panels of columns."""
-    b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
-    x = a = facts = em.input(0).pointer
-    if few.prepare is not None:
-        a, facts = em.scratch.cast(few.elem), _facts(em, few)
-    weights, buffer = em.packed[0].cast(blocks.code.word), em.workspace.cast(F32)
-    lead = len(em.site.out.dims) - 1
-
-    def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-        words = (weights + c * (blocks.height * columns.size)).fixed()
-        found = _summed(b, few, Tile(x, a, facts, words, widths))
-        n = len(widths)
-        rows = [found[i * n : (i + 1) * n] for i in range(few.rows)]
-        finish_tile(em, rows, 0, column, valid, buffer, (0, lead))
-
-    with b.loop(em.begin, em.end) as t:
-        each_column_panel(b, columns, *share(t, plan.cells.columns, columns.count), panel)
+        return body
 
 
 def _summed(b: Builder, few: FewRows, tile: Tile) -> list[Val]:
@@ -239,7 +238,7 @@ def _summed(b: Builder, few: FewRows, tile: Tile) -> list[Val]:
 
 def _block(b: Builder, few: FewRows, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
     """Emit the products of one block of `size` elements of k, and return `totals` plus these."""
-    types = few.sums(few, tile.widths)
+    types = [few.total.x(w) for _ in range(few.rows * few.parts) for w in tile.widths]
     count, group = len(types), few.blocks.code.group
     sums = [b.zero(ty) for _ in range(max(1, SUMS // count)) for ty in types]
     words, each = few.blocks.words(size), max(1, STEPS // group)
@@ -258,7 +257,7 @@ def _block(b: Builder, few: FewRows, tile: Tile, size: int, totals: Sequence[Val
         rest = sums[len(odd) :]
         half = len(rest) // 2
         sums = [*odd, *(x + y for x, y in zip(rest[:half], rest[half:], strict=True))]
-    return few.scaled(few, tile, size, sums, totals)
+    return few.scaled(tile, size, sums, totals)
 
 
 def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> list[Val]:
@@ -270,7 +269,7 @@ def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int)
         (tile.words + (DISTANCE * line // LINE + i * line)).prefetch(locality=3)
     chains = [list(sums[i : i + count]) for i in range(0, len(sums), count)]
     for row in range(rows):
-        few.add(few, tile, load_row(tile.words + row * size, tile.widths), row, chains)
+        few.add(tile, load_row(tile.words + row * size, tile.widths), row, chains)
     return [s for chain in chains for s in chain]
 
 
@@ -278,74 +277,68 @@ def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int)
 
 
 def floats(blocks: Blocks, rows: int) -> FewRows:
-    """The arithmetic in float32, for `rows` rows of A, as `FewRows`. Rows of A are prepared
-    (`_divided`) if words hold several weights or if `blocks.shifted`, else read from the input.
-    With `blocks.shifted`, each block has one fact, the sum of its elements; else it has none."""
+    """The arithmetic in float32, for `rows` rows of A. Rows of A are prepared if words hold several
+    weights or if `blocks.shifted`, else read from the input. With `blocks.shifted`, each block has
+    one fact, the sum of its elements; else it has none."""
     copied = blocks.shifted or blocks.code.group > 1
     stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
-    prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)
-    return FewRows(blocks, rows, stride, _sums, _add, _scaled, prepare, each=each)
+    return _Floats(blocks, rows, stride, int(blocks.shifted), copied)
 
 
-def _divided(
-    em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
-) -> None:
-    """Do `FewRows.prepare`: divide each element by the power of its place in a word
-    (`Code.powers`), fill the last word up with zeros, and store the elements' sum if need be."""
-    b, code, size = em.b, few.blocks.code, block[1]
-    lanes = max(code.group, block_of(em.target))
-    small = [1 / p for p in code.powers] * (lanes // code.group)
-    whole = size // lanes * lanes
-    total = b.zero(F32)
-    if whole:
-        factor = b.vector(small, F32)
-        with b.loop(0, whole, lanes, [b.zero(F32.x(lanes))]) as loop:
-            found = (x + loop.index).load(lanes)
-            (to + loop.index).store(found * factor)
-            loop.next([loop.vars[0] + found])
-        total = loop.out[0].reduce("add")
-    for at in range(whole, size):
-        found = (x + at).load()
-        (to + at).store(found * small[at % code.group])
-        total = total + found
-    for at in range(size, few.blocks.words(size) * code.group):
-        (to + at).store(b.zero(F32))
-    if few.each:
-        facts.store(total)
+class _Floats(FewRows):
+    """The arithmetic in float32 (see `floats`)."""
 
+    def prepare(self, em: Emit, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
+        """Divide each element by the power of its place in a word (`Code.powers`), fill the last
+        word up with zeros, and store the elements' sum if need be."""
+        b, code, size = em.b, self.blocks.code, block[1]
+        lanes = max(code.group, block_of(em.target))
+        small = [1 / p for p in code.powers] * (lanes // code.group)
+        whole = size // lanes * lanes
+        total = b.zero(F32)
+        if whole:
+            factor = b.vector(small, F32)
+            with b.loop(0, whole, lanes, [b.zero(F32.x(lanes))]) as loop:
+                found = (x + loop.index).load(lanes)
+                (to + loop.index).store(found * factor)
+                loop.next([loop.vars[0] + found])
+            total = loop.out[0].reduce("add")
+        for at in range(whole, size):
+            found = (x + at).load()
+            (to + at).store(found * small[at % code.group])
+            total = total + found
+        for at in range(size, self.blocks.words(size) * code.group):
+            (to + at).store(b.zero(F32))
+        if self.each:
+            facts.store(total)
 
-def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
-    return [F32.x(w) for _ in range(few.rows) for w in widths]
+    def add(self, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+        code, n = self.blocks.code, len(words)
+        for place in range(code.group):
+            k = row * code.group + place
+            chain = sums[k % len(sums)]
+            weights = [code.raw(word, place) for word in words]
+            for i in range(self.rows):
+                x = (tile.a + (i * self.stride + k)).load()
+                wide = {w: x.splat(w) for w in dict.fromkeys(tile.widths)}
+                for j, w in enumerate(weights):
+                    chain[i * n + j] = w.fma(wide[w.ty.lanes], chain[i * n + j])
 
-
-def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
-    code, n = few.blocks.code, len(words)
-    for place in range(code.group):
-        k = row * code.group + place
-        chain = sums[k % len(sums)]
-        weights = [code.raw(word, place) for word in words]
-        for i in range(few.rows):
-            x = (tile.a + (i * few.stride + k)).load()
-            wide = {w: x.splat(w) for w in dict.fromkeys(tile.widths)}
-            for j, w in enumerate(weights):
-                chain[i * n + j] = w.fma(wide[w.ty.lanes], chain[i * n + j])
-
-
-def _scaled(
-    few: FewRows, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
-) -> list[Val]:
-    """`totals` + scale * (sums - zero point * sum of A's elements) for one block."""
-    if few.blocks.code.is_float:
-        return [t + s for t, s in zip(totals, sums, strict=True)]
-    n, scales = len(tile.widths), load_row(tile.words.cast(F32), tile.widths)
-    found = []
-    for i in range(few.rows):
-        mine = list(sums[i * n : (i + 1) * n])
-        if few.each:
-            total = (tile.facts + i * few.blocks.count).load()
-            mine = less_zeros(few.blocks, tile, mine, total)
-        found += [s.fma(scales[j], totals[i * n + j]) for j, s in enumerate(mine)]
-    return found
+    def scaled(
+        self, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
+    ) -> list[Val]:
+        """`totals` + scale * (sums - zero point * sum of A's elements) for one block."""
+        if self.blocks.code.is_float:
+            return [t + s for t, s in zip(totals, sums, strict=True)]
+        n, scales = len(tile.widths), load_row(tile.words.cast(F32), tile.widths)
+        found = []
+        for i in range(self.rows):
+            mine = list(sums[i * n : (i + 1) * n])
+            if self.each:
+                total = (tile.facts + i * self.blocks.count).load()
+                mine = less_zeros(self.blocks, tile, mine, total)
+            found += [s.fma(scales[j], totals[i * n + j]) for j, s in enumerate(mine)]
+        return found
 
 
 def less_zeros(blocks: Blocks, tile: Tile, sums: Sequence[Val], total: Val) -> list[Val]:
