@@ -45,17 +45,17 @@ AT_ONCE = 1 << 18  # elements of the right operand that are packed at a time, as
 LEAST_POWER = -126  # the least power of two that scales a column: the least normal float32 exponent
 
 
-def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
-    """How `m` rows times a constant `w` (`columns_of`) may be cut: a `Shape` for each of `levels`
-    at which parts of columns are whole vectors and parts of K multiples of `unit`. Raises Skip if
-    none is, or if the method does not apply."""
+def shapes(site: Site, m: int, w: Array, unit: int) -> list[Shape]:
+    """How `m` rows times a constant `w` (`columns_of`) may be cut: a `Shape` for each of the levels
+    1 and 2 at which parts of columns are whole vectors and parts of K multiples of `unit`. Raises
+    Skip if neither is one, or if the method does not apply."""
     if site.is_strict:
         raise Skip(f"{site.precision} precision asks for the products themselves")
     (k, n), target = columns_of(w).shape, site.target
     if m < LEAST_ROWS or k < LEAST_DEPTH:
         raise Skip(f"{m} rows of {k}: the sums take longer than what they save")
     lanes = block_of(target)
-    levels = [v for v in levels if k % (2**v * unit) == 0 and n % (2**v * lanes) == 0]
+    levels = [v for v in (1, 2) if k % (2**v * unit) == 0 and n % (2**v * lanes) == 0]
     if not levels:
         raise Skip(f"{k} x {n} cannot be halved in whole vectors")
     if not are_moderate(w):
@@ -147,7 +147,7 @@ def matmul_strassen(site: Site) -> list[Choice]:
     By a constant right operand. A choice for each of the two levels at which it can be cut."""
     w = right_matrix(site)
     k, n = w.shape
-    found = shapes(site, flat_rows(site, n), w, levels=(1, 2), unit=1)
+    found = shapes(site, flat_rows(site, n), w, unit=1)
     return [choice_of(site, w, s, PLAIN, lambda em: PlainEnds(em, k)) for s in found]
 
 
@@ -186,7 +186,7 @@ def conv_strassen(site: Site) -> list[Choice]:
     more = [Packed("bias", padded_bias, (conv.bias, geo.out_channels))]
     found = [
         choice_of(site, w, shape, Layout(lanes), lambda em: PixelEnds(em, geo), more)
-        for shape in shapes(site, geo.points, w, levels=(1, 2), unit=lanes)
+        for shape in shapes(site, geo.points, w, unit=lanes)
     ]
     return [replace(choice, cost=APART * choice.cost) for choice in found]
 

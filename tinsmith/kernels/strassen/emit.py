@@ -79,6 +79,12 @@ class Work:
         """The address in the workspace at an offset of `Room`."""
         return (self.workspace.cast(F32) + at).fixed()
 
+    def element(self, k: Position) -> Position:
+        """The offset, in elements, of element k of a row of the left operand from the row's first
+        element: k where rows are plain, else by blocks of channels."""
+        step, lanes = self.ends.step, self.lanes
+        return k if step == lanes else k // lanes * step + k % lanes
+
     def right(self, c: Position) -> Ptr:
         """The address of the right factors of column panel c, in the order of products."""
         s = self.shape
@@ -218,12 +224,12 @@ class _Panel:
         infinity, which no row exceeds, if an element may be large or not finite. Rows beyond the
         operand's last row repeat that row."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
-        full = s.depth // lanes
+        full, parts = s.depth // lanes, [w.element(i * s.depth) for i in range(s.side)]
 
         def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
             """Emit all left factors of `size` elements of each block, from `out` on. `lines`:
             addresses in units' rows, in part 0 of K. Returns `squares` plus those of elements."""
-            grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
+            grid = [[(at + part).load(size) for part in parts] for at in lines]
             for q, value in enumerate(left_factors(grid)):
                 place = out + q * s.apart
                 place.store(value)
@@ -262,15 +268,6 @@ class _Panel:
             loop.next([most, total])
         most, total = loop.out
         self.limit.store((total < LARGE**2).select(most * SMALL**2, inf))
-
-
-def _away(w: Work, part: int) -> int:
-    """The offset, in elements, of part number `part` of K in a row of the left operand."""
-    depth = w.shape.depth
-    if w.ends.step == w.lanes:
-        return part * depth
-    assert depth % w.lanes == 0, "parts of blocked rows are whole blocks"
-    return part * (depth // w.lanes) * w.ends.step
 
 
 @dataclass(frozen=True)

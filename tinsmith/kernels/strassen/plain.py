@@ -58,7 +58,7 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
         factors = _block(b, s.level, parts.index, unit)
         with b.loop(0, s.depth, 1, parts.vars) as loop:
             k = loop.index
-            x = (line + _element(w, parts.index * s.depth + k)).load()
+            x = (line + w.element(parts.index * s.depth + k)).load()
             sums = []
             for (offset, width), total in zip(spots(widths), loop.vars, strict=True):
                 value = None
@@ -73,12 +73,6 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
             loop.next(sums)
         parts.next(loop.out)
     return parts.out
-
-
-def _element(w: Work, k: Val) -> Val:
-    """The offset, in elements, of element k of a row of the left operand from the row's first
-    element: k where rows are plain, else by blocks of channels."""
-    return k if w.ends.step == w.lanes else k // w.lanes * w.ends.step + k % w.lanes
 
 
 def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None]]:
