@@ -37,7 +37,7 @@ def lstm_steps(site: Site) -> Choice:
 
         step.each_block(step.h, range(4), block)
 
-    return layer_choice(layer, 2, cell)
+    return layer_choice(layer, cell)
 
 
 @kernel("GRU", Tier.SHAPED, dtypes="float32")
@@ -77,7 +77,7 @@ def gru_steps(site: Site) -> Choice:
         step.each_block(step.h, (0, 1), gates)
         step.each_block(step.c, (2,), candidate)
 
-    return layer_choice(layer, 1, reset_after if after else reset_before, divisible=after)
+    return layer_choice(layer, reset_after if after else reset_before, divisible=after)
 
 
 @kernel("RNN", Tier.SHAPED, dtypes="float32")
@@ -92,4 +92,4 @@ def rnn_steps(site: Site) -> Choice:
 
         step.each_block(step.h, (0,), block)
 
-    return layer_choice(layer, 1, cell)
+    return layer_choice(layer, cell)

@@ -48,6 +48,7 @@ class Layer:
     blocks of V (`lanes`), D directions.
 
     gates        how many gates a cell has; products have one column for each gate of each unit
+    states       how many states it has: 2 (LSTM: h and c) or 1
     directions   for each direction, whether it goes from the last step to the first
     functions    emit the activations of the cell, in ONNX's order; one set for all directions
     lens         whether input 4 tells the number of steps of each row
@@ -62,6 +63,7 @@ class Layer:
 
     site: Site
     gates: int
+    states: int
     steps: int
     batch: int
     inputs: int
@@ -119,6 +121,12 @@ class Layer:
         )  # fmt: skip
 
     @property
+    def buffers(self) -> int:
+        """How many buffers [row][padded] one direction has in scratch. Two states (LSTM): two for
+        h, one for c. One state: two for h, and two more, where a GRU has r * h and z."""
+        return 3 if self.states > 1 else 4
+
+    @property
     def blocks(self) -> int:
         """The number of blocks of hidden units."""
         return -(-self.hidden // self.lanes)
@@ -144,9 +152,8 @@ def layer_of(
 ) -> Layer:
     """The layer of a site. Raises Skip if the native kernels do not compute it.
 
-    gates, states  how many gates the cell has; how many states: 2 (LSTM: h and c) or 1
-    plain          the names of the activations of one direction, if the site names none
-    apart          as in `Layer`
+    gates, states, apart  as in `Layer`
+    plain                 the names of the activations of one direction, if the site names none
     """
     if site.has(4) and site.input(4).dtype.kind not in "iu":
         raise Skip(f"sequence_lens is {site.input(4).dtype}")
@@ -164,9 +171,9 @@ def layer_of(
     halves = _may_be_halves(site)
     w, r = (_matrix(site, k, rounded, halves, scales + k - 1) for k in (1, 2))
     found = Layer(
-        site, gates, t, n, i, hidden, directions, block_of(site.target), functions, site.has(4),
-        peepholes if peepholes and site.has(peepholes) else None, apart, batch_first, (w, r),
-        rounded,
+        site, gates, states, t, n, i, hidden, directions, block_of(site.target), functions,
+        site.has(4), peepholes if peepholes and site.has(peepholes) else None, apart, batch_first,
+        (w, r), rounded,
     )  # fmt: skip
     if found.computed and any(m.scale is not None for m in found.matrices):
         raise Skip("its weights are small, and others are known only when the model runs")

@@ -9,16 +9,16 @@ from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.left import left_bytes, left_rows, quantisation_of, real
-from tinsmith.kernels.recurrent.steps import Cell, States, buffers
+from tinsmith.kernels.recurrent.steps import Cell, States
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
 from tinsmith.kernels.walk import Position, offsets, share
 from tinsmith.sizes import typical
 
 
-def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
-    """The choice for a layer whose time steps `cell` emits, with so many `states` (1 or 2).
-    `divisible`: threads may share a step's units, as none needs another's result of this step. They
-    do where each direction has at least two blocks of units for each of its threads."""
+def layer_choice(layer: Layer, cell: Cell, divisible: bool = True) -> Choice:
+    """The choice for a layer whose time steps `cell` emits. `divisible`: threads may share a step's
+    units, as none needs another's result of this step. They do where each direction has at least
+    two blocks of units for each of its threads."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     inputs, recurrent = layer.matrices
@@ -32,10 +32,10 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
     step = target.time(step_flops, nbytes)
     shares = -(-site.threads // ways)
     if divisible and shares > 1 and layer.blocks >= 2 * shares:
-        later = _shared_steps(layer, states, cell, shares)
+        later = _shared_steps(layer, cell, shares)
     else:
-        later = (_whole_steps(layer, states, cell),)
-    work = ways * (layer.rows * layer.columns + buffers(states) * layer.batch * layer.padded)
+        later = (_whole_steps(layer, cell),)
+    work = ways * (layer.rows * layer.columns + layer.buffers * layer.batch * layer.padded)
     phases, columns = (_input_products(layer, tiling, first), *later), tiling.columns
     cost = first + typical(layer.steps * ways) * step + 1e-6
     weights = 0
@@ -66,12 +66,12 @@ def _kinds(layer: Layer) -> str:
     return f"{kinds}{f', {layer.matrices[1].row.name}' if layer.rounded else ''}, "
 
 
-def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
+def _whole_steps(layer: Layer, cell: Cell) -> Phase:
     """The phase of all time steps, if threads share none. A tile is a direction."""
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
-            state = States(em, layer, d, states)
+            state = States(em, layer, d)
             state.begin()
             with em.b.loop(0, layer.steps) as s:
                 state.step(s, 0, layer.blocks, cell)
@@ -80,7 +80,7 @@ def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
     return Phase(len(layer.directions), emit)
 
 
-def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
+def _shared_steps(layer: Layer, cell: Cell, shares: int) -> tuple[Phase, ...]:
     """The phases of all time steps, if threads share the hidden units of each step in `shares`
     parts: one that loads the initial states, one that is repeated for each step, one that stores
     the last states. Each thread's part of the recurrent weights stays in its L2."""
@@ -88,17 +88,17 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
     def begin(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
-            States(em, layer, d, states).begin()
+            States(em, layer, d).begin()
 
     def step(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as tile:
             d, group = tile // shares, tile % shares
             lo, hi = share(group, shares, layer.blocks)
-            States(em, layer, d, states).step(em.b.index(em.step), lo, hi, cell)
+            States(em, layer, d).step(em.b.index(em.step), lo, hi, cell)
 
     def finish(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
-            States(em, layer, d, states).finish()
+            States(em, layer, d).finish()
 
     return (Phase(ways, begin), Phase(ways * shares, step, repeat=layer.steps), Phase(ways, finish))
 

@@ -113,13 +113,13 @@ Cell = Callable[[TimeStep], None]
 class States:
     """The states of direction d, in scratch behind the input products, each [row][padded]: two
     buffers of h, of which a step reads one and writes the other, in turn; and `c`: an LSTM's c, or
-    a GRU's r * h, with z behind (`buffers`). `count`: how many states the cell has, 1 or 2."""
+    a GRU's r * h, with z behind (`Layer.buffers`)."""
 
-    def __init__(self, em: Emit, layer: Layer, d: Val | int, count: int) -> None:
-        self.em, self.layer, self.d, self.count = em, layer, d, count
+    def __init__(self, em: Emit, layer: Layer, d: Val | int) -> None:
+        self.em, self.layer, self.d = em, layer, d
         size = layer.batch * layer.padded
         start = em.scratch.cast(F32) + len(layer.directions) * layer.rows * layer.columns
-        base = start + d * (buffers(count) * size)
+        base = start + d * (layer.buffers * size)
         self.size = size
         self.h = (base, base + size)
         self.c = base + 2 * size
@@ -129,7 +129,7 @@ class States:
         are not given, for sequences without steps, and in padding."""
         em, layer, b, v = self.em, self.layer, self.em.b, self.layer.lanes
         way, line = layer.state_strides
-        for k, buffer in enumerate([self.h[0], self.c][: self.count], start=5):
+        for k, buffer in enumerate([self.h[0], self.c][: layer.states], start=5):
             clear(b, buffer, self.size, v)
             view = em.ins[k] if k < len(em.ins) else None
             if view is None:
@@ -181,12 +181,6 @@ class States:
 def length(em: Emit, row: Position) -> Val:
     """The number of steps of a row's sequence, by the input that tells it."""
     return (em.input(4).pointer + row).load().to("i64")
-
-
-def buffers(states: int) -> int:
-    """How many buffers [row][padded] one direction has in scratch. Two states (LSTM): two for h,
-    one for c. One state: two for h, and two more, where a GRU has r * h and z."""
-    return 3 if states > 1 else 4
 
 
 def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
