@@ -173,6 +173,21 @@ def fold_row(
     return found
 
 
+def fold_whole(
+    b: Builder, n: int, lanes: int, start: Sequence[Val],
+    step: Callable[[Position, int, Sequence[Val]], Sequence[Val]],
+) -> Sequence[Val]:  # fmt: skip
+    """Emit a loop over n elements, `lanes` at a time, and return the values that it carries:
+    `values = step(position, count, values)`, from `start` on. `count` is less than `lanes` for the
+    last elements, which `step` takes in a vector of `lanes`, too."""
+    whole = n // lanes * lanes
+    if whole:
+        with b.loop(0, whole, lanes, start) as loop:
+            loop.next(step(loop.index, lanes, loop.vars))
+        start = loop.out
+    return step(whole, n - whole, start) if n > whole else start
+
+
 LONG = 1024
 """The most rounds whose elements are added to one sum; the sums of such turns are then added. n
 additions of equal numbers to one sum may lose n / 2^24 of it, in turns (LONG + n / LONG) / 2^24."""

@@ -16,15 +16,16 @@ instead, weight by weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tinsmith.codegen import math
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import I8, PRODUCTS
 from tinsmith.codegen.types import F32, I32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of
 from tinsmith.kernels.dot.small_few import WIDE, FewRows, Tile, less_zeros, rows_of, streamed
+from tinsmith.kernels.fold import fold_whole
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import Position, load_row
 
@@ -72,18 +73,6 @@ def _plane(blocks: Blocks) -> int:
     return (blocks.padded // LINE + 2) * LINE
 
 
-def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., Values]) -> Values:
-    """Emit a loop over `size` elements, `lanes` at a time, and return the values that it carries:
-    `values = body(index, count, values)`, from `start` on. `count` is less than `lanes` for the
-    last elements."""
-    whole = size // lanes * lanes
-    if whole:
-        with b.loop(0, whole, lanes, start) as loop:
-            loop.next(body(loop.index, lanes, loop.vars))
-        start = loop.out
-    return body(whole, size - whole, start) if size > whole else start
-
-
 class _Digits(FewRows):
     """The arithmetic of this module. Prepared rows of A are bytes, [row][digit][element]; their
     facts are FACTS."""
@@ -98,7 +87,7 @@ class _Digits(FewRows):
             bits = (x + at).load(lanes, count=count).bitcast(I32.x(lanes))
             return [found[0].max(bits & (1 << 31) - 1)]
 
-        exponent = _fold(b, size, lanes, [none], greatest)[0].reduce("max") >> MANTISSA
+        exponent = fold_whole(b, size, lanes, [none], greatest)[0].reduce("max") >> MANTISSA
         finite, exponent = exponent < EXPONENTS, exponent.max(BITS)
         least = ((exponent - (BITS - 1)) << MANTISSA).bitcast(F32)
         factor = ((EXPONENTS + BITS - 2 - exponent) << MANTISSA).bitcast(F32)
@@ -111,7 +100,7 @@ class _Digits(FewRows):
                 (to + at + i * _plane(self.blocks)).store(digit.to("i8"))
             return [found[0] + number]
 
-        total = _fold(b, size, lanes, [none], digits)[0].reduce("add").to("f32")
+        total = fold_whole(b, size, lanes, [none], digits)[0].reduce("add").to("f32")
         least = finite.select(least, 0.0)
         begin = b.index(first).to("i32")
         end = finite.select(begin, begin + size)

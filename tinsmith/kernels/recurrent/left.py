@@ -7,7 +7,7 @@ that are rounded together: a byte q stands for (q - zero) scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinsmith.codegen.builder import Ptr, Val
@@ -15,6 +15,7 @@ from tinsmith.codegen.math import nearest, rint
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.dot.skeleton import Tile
+from tinsmith.kernels.fold import fold_whole
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.walk import Position, offsets
@@ -61,20 +62,14 @@ def quantisation_of(
     if not layer.rounded:
         return None
     b, lanes = em.b, layer.lanes
-    whole = width // lanes * lanes
-
-    def both(x: Val, ends: list[Val]) -> list[Val]:
-        return [x.max(ends[0]), x.min(ends[1])]
-
     with b.loop(0, rows, carry=[b.zero(F32.x(lanes))] * 2) as outer:
-        line, ends = (at + outer.index * stride).fixed(), outer.vars
-        if whole:
-            with b.loop(0, whole, lanes, ends) as loop:
-                loop.next(both((line + loop.index).load(lanes), loop.vars))
-            ends = loop.out
-        if whole < width:
-            ends = both((line + whole).load(lanes, count=width - whole), ends)
-        outer.next(ends)
+        line = (at + outer.index * stride).fixed()
+
+        def both(i: Position, count: int, ends: Sequence[Val]) -> list[Val]:
+            x = (line + i).load(lanes, count=count)
+            return [x.max(ends[0]), x.min(ends[1])]
+
+        outer.next(fold_whole(b, width, lanes, outer.vars, both))
     high, low = outer.out[0].reduce("max"), outer.out[1].reduce("min")
     scale = high.eq(low).select(b.const(1.0, F32), high - low) / LEVELS
     return Quantisation(scale, rint((-low / scale).max(0.0).min(LEVELS)))
