@@ -11,13 +11,13 @@ from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_time
 from tinsmith.kernels.attention.operands import Reach, extents_of, operands_of
 from tinsmith.kernels.attention.tables import Start
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, vectors_of
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, accumulators, choose, split_columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
-from tinsmith.kernels.walk import Position, offsets, spots, store_rows
+from tinsmith.kernels.walk import Position, store_rows
 from tinsmith.records import dataclass
 from tinsmith.sizes import same, typical
 
@@ -102,14 +102,12 @@ class VectorBlocks(Blocks):
             if self.in_place:
                 right, step = v.at(0) + column, v.stride
                 on = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
-            at = Operands(rooms.scores, self.pitch, right.fixed(), step, keys, on)
-            for i, line in enumerate(product(b, at, height, widths)):
+            of = Operands(rooms.scores, self.pitch, right.fixed(), step, keys, on)
+            for i, line in enumerate(product(b, of, height, widths)):
                 out = (y.at(b.index(row) + i) + column).fixed()
                 factor = (rooms.inverses + i).load()
-                for offset, value in offsets(line):
-                    lanes = value.ty.lanes
-                    count = valid if offset + lanes == sum(widths) else lanes
-                    (out + offset).store(value * factor.splat(lanes), count=count)
+                for value, (at, width, count) in zip(line, vectors_of(widths, valid), strict=True):
+                    (out + at).store(value * factor.splat(width), count=count)
 
         each_column_panel(b, self.values, 0, self.values.count, panel)
 
@@ -236,7 +234,5 @@ def pack_values(b: Builder, v: Start, depth: int, columns: Columns, to: Ptr) -> 
         source = v.at(row).fixed()
         for c, widths, valid in panels:
             sink = (to + c * depth * columns.size + row * sum(widths)).fixed()
-            for j, (at, width) in enumerate(spots(widths)):
-                partial = j == len(widths) - 1 and valid < width
-                mask = b.first_lanes(valid, width) if partial else None
-                (sink + at).store((source + (c * columns.size + at)).load(width, mask))
+            for at, width, count in vectors_of(widths, valid):
+                (sink + at).store((source + (c * columns.size + at)).load(width, count=count))

@@ -8,9 +8,9 @@ from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.dot.matmul import copy_spread, spread_stride
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, vectors_of
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
-from tinsmith.kernels.dot.tiles import Columns, Tiling, choose, vectors_of
+from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.walk import Position, Walk, share, shifted, walk_of
 from tinsmith.records import dataclass
@@ -87,14 +87,19 @@ def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
     return total
 
 
-def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
-    """Pointers to A and B of product `item` of the batch, and `em` shifted to its output."""
-    a, b = em.input(0).pointer, em.input(1).pointer
+def index_of(em: Emit, p: Problem, item: Position) -> tuple[list[Position], Emit]:
+    """The index of product `item` along each of `p.batch`, and `em` shifted to its output."""
     if not p.batch:
-        return a, b, em
+        return [], em
     views = walk_of(em, 0, len(p.batch)).strides
     index = Walk(p.batch, [p.left, p.right, *views]).index(item)
-    here = shifted(em, index)
+    return index, shifted(em, index)
+
+
+def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
+    """Pointers to A and B of product `item` of the batch, and `em` shifted to its output."""
+    index, here = index_of(em, p, item)
+    a, b = em.input(0).pointer, em.input(1).pointer
     return (a + offset(index, p.left)).fixed(), (b + offset(index, p.right)).fixed(), here
 
 

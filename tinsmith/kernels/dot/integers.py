@@ -20,10 +20,10 @@ from tinsmith.codegen.products import MATRICES, Product, joined, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot import matrices
-from tinsmith.kernels.dot.batched import offset, problem
+from tinsmith.kernels.dot.batched import index_of, offset, problem
 from tinsmith.kernels.dot.integers_plan import Plan, constant_matrix
 from tinsmith.kernels.dot.matmul import spread_stride
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, vectors_of
 from tinsmith.kernels.dot.saturating import (
     LONGER,
     Places,
@@ -35,7 +35,7 @@ from tinsmith.kernels.dot.saturating import (
     split_matrix,
 )
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
-from tinsmith.kernels.dot.tiles import choose, vectors_of
+from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import (
     Side,
     leaves_zeros,
@@ -46,7 +46,7 @@ from tinsmith.kernels.dot.zeros import (
 )
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, block_of, lanes_of
-from tinsmith.kernels.walk import Position, Walk, share, shifted, walk_of
+from tinsmith.kernels.walk import Position, share
 from tinsmith.sizes import Size, typical
 
 Array = np.ndarray[Any, Any]
@@ -359,11 +359,6 @@ def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emi
     """For product number `item` of the batch: the number of its first row among all of A, that of
     its matrix B, and `em` shifted to its place in the output."""
     p = plan.problem
-    if not p.batch:
-        return 0, 0, em
-    left = tuple(s // p.k for s in p.left)
+    index, here = index_of(em, p, item)
     right = tuple(s // (p.k * p.n) for s in p.right)
-    views = walk_of(em, 0, len(p.batch)).strides
-    index = Walk(p.batch, [left, right, *views]).index(item)
-    here = shifted(em, index)
-    return offset(index, left), offset(index, right), here
+    return offset(index, tuple(s // p.k for s in p.left)), offset(index, right), here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,7 +10,7 @@ from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
 from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, spots
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 
@@ -69,6 +69,13 @@ def each_row_panel(
 PanelBody = Callable[[Position, Position, tuple[int, ...], Any], None]
 """body(panel, first column, widths, valid): `widths` are the lanes of the panel's vectors, `valid`
 those of the last that are no padding."""
+
+
+def vectors_of(widths: Sequence[int], valid: Any) -> list[tuple[int, int, Any]]:
+    """(columns before it, width, how many of its columns exist) for each vector of a panel (see
+    `PanelBody`)."""
+    counts = (*widths[:-1], valid)
+    return [(*spot, count) for spot, count in zip(spots(widths), counts, strict=True)]
 
 
 def _each_free(b: Builder, columns: Columns, lo: Position, hi: Position, body: PanelBody) -> None:

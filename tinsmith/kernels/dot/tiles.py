@@ -8,10 +8,7 @@ no wider than it needs to be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
-from typing import Any
 
 from tinsmith.codegen.target import Target
 from tinsmith.conditions import cached
@@ -125,13 +122,6 @@ def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
         tail.append(min(lanes, max(4, 1 << (few - 1).bit_length())))
         valid = few
     return Columns(total, (lanes,) * vectors, full, tuple(tail), valid)
-
-
-def vectors_of(widths: Sequence[int], valid: Any) -> list[tuple[int, int, Any]]:
-    """(columns before it, width, how many of its columns exist) for each vector of a panel,
-    whose last vector has `valid` columns, then padding."""
-    counts = (*widths[:-1], valid)
-    return list(zip(accumulate(widths, initial=0), widths, counts, strict=False))
 
 
 @dataclass(frozen=True)
