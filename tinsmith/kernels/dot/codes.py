@@ -25,6 +25,7 @@ import numpy as np
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import BF16, F32, I32, Ty
 from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.kernels.dot.matmul import panels_of
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.memo import is_weights
 from tinsmith.records import dataclass
@@ -188,38 +189,20 @@ def pack(
 ) -> Array:
     """Weights w (k, n) as one flat array of words, panel after panel (see the module). `scale` and
     `zero` are (blocks of the model, n); None where blocks have no such row."""
-    code, at, found = plan.code, 0, []
-    dtype = np.dtype(f"i{code.word.nbytes}")
-    body, size = columns.full * columns.size, columns.size
-    for first, last, width in ((0, body, size), (body, w.shape[1], sum(columns.tail))):
-        if first == last:
-            continue
-        count = -(-(last - first) // width)
-        panels = np.zeros((count, plan.height * width), dtype)
-        for i in range(plan.count):
-            words = _words(w[i * plan.size : (i + 1) * plan.size, first:last], code)
-            _put(panels, at, words, width)
-            at += len(words) * width
-            for numbers, bias in ((scale, 0), (zero, code.bias))[: plan.around]:
-                assert numbers is not None
-                row = numbers[i // plan.parts, first:last].astype(np.float32) + np.float32(bias)
-                _put(panels.view(np.float32), at // code.number, row[None], width)
-                at += code.number * width
-        found.append(panels.reshape(-1))
-        at = 0
-    return np.concatenate(found)
+    rows: list[Array] = []
+    for i in range(plan.count):
+        rows.append(_words(w[i * plan.size : (i + 1) * plan.size], plan.code))
+        for numbers, bias in ((scale, 0), (zero, plan.code.bias))[: plan.around]:
+            assert numbers is not None
+            rows.append(numbers[i // plan.parts, None].astype(np.float32) + np.float32(bias))
 
+    def joined(*panels: Array) -> Array:
+        """Arrays [panel][row][column] of all `rows`, joined along rows of words."""
+        count, _, width = panels[0].shape
+        words = [p.view(f"i{plan.code.word.nbytes}").reshape(count, -1, width) for p in panels]
+        return np.concatenate(words, axis=1).reshape(-1)
 
-def _put(panels: Array, at: int, rows: Array, width: int) -> None:
-    """Copy a matrix `rows` into `panels`, [panel][word]: each panel gets its `width` columns of all
-    rows, row after row, from word `at` on. A panel that is alone may be wider: the rest stays 0."""
-    count, columns = rows.shape
-    if columns == len(panels) * width:
-        sink = panels[:, at : at + count * width].reshape(len(panels), count, width)
-        assert np.shares_memory(sink, panels)
-        sink[...] = rows.reshape(count, len(panels), width).transpose(1, 0, 2)
-    else:
-        panels[0, at : at + count * width].reshape(count, width)[:, :columns] = rows
+    return np.concatenate(list(map(joined, *(panels_of(r, columns) for r in rows))))
 
 
 def _words(w: Array, code: Code) -> Array:

@@ -53,15 +53,15 @@ bandwidth. Set on Zen 4; the command was not recorded."""
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
     """Pack a (k, n) matrix: flat [panel][k][column of the panel], zeros in padding columns."""
-    return np.concatenate([panels.reshape(-1) for panels in _panels(w, columns)])
+    return np.concatenate([panels.reshape(-1) for panels in panels_of(w, columns)])
 
 
 def pack_narrow(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
     """Pack a (k, n) matrix as 24-bit weights (`narrow.pack`), panel after panel, flat."""
-    return np.concatenate([narrow.pack(panels).reshape(-1) for panels in _panels(w, columns)])
+    return np.concatenate([narrow.pack(panels).reshape(-1) for panels in panels_of(w, columns)])
 
 
-def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, Any]]:
+def panels_of(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, Any]]:
     """A (k, n) matrix as arrays [panel][k][column of the panel]: one of the full panels, one
     of the last panel (`columns.tail`), padded with zeros. Empty arrays are left out."""
     k = w.shape[0]
@@ -228,7 +228,9 @@ def packed_choice(
     as float32 or, with `words`, as 24-bit weights."""
     k, n = w.shape
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
-    unit = narrow.unit(k) if words else None
+    pack, fits, unit = pack_columns, None, None
+    if words:
+        pack, fits, unit = pack_narrow, narrow.fits, narrow.unit(k)
     nbytes, rows = 4 * high * tiling.columns.padded, typical(m)
     cost = _seconds(site, m, k, n, tiling, nbytes, words)
     cells = grid(site.target, tiling, high, cost)
@@ -274,14 +276,8 @@ def packed_choice(
     return Choice(
         cost=cost + (site.target.time(0, 8.0 * rows * k) if copied else 0),
         reads=site.reads((PLAIN, None), PLAIN), writes=(PLAIN,), phases=phases,
-        packed=(_packed(w, tiling.columns, nbytes, words),),
+        packed=(Packed("w", pack, (w, tiling.columns), nbytes, fits),),
         workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=4 * m * stride if copied else 0,
         detail=f"{tiling}{', rows copied apart' if copied else ''}{', 24 bits' if words else ''}",
     )  # fmt: skip
-
-
-def _packed(w: np.ndarray[Any, Any], columns: Columns, nbytes: int, words: bool) -> Packed:
-    if words:
-        return Packed("w", pack_narrow, (w, columns), nbytes, narrow.fits)
-    return Packed("w", pack_columns, (w, columns), nbytes)
