@@ -140,6 +140,4 @@ def load_pair(b: Builder, at: Ptr, channels: int, apart: int = SIDE) -> tuple[Va
 
 
 def _load(b: Builder, at: Ptr, channels: int) -> Val:
-    if channels <= 0:
-        return b.zero(F32.x(SIDE))
-    return at.load(SIDE, None if channels >= SIDE else b.first_lanes(channels, SIDE))
+    return at.load(SIDE, count=channels) if channels > 0 else b.zero(F32.x(SIDE))

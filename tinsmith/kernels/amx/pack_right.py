@@ -116,8 +116,7 @@ def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> 
     def pair(i: Position, several: bool) -> None:
         sources = [rows(i * 2 + r).fixed() for r in range(1 + several)]
         for n in range(vectors):
-            mask = b.first_lanes(width - n * SIDE, SIDE) if width - n * SIDE < SIDE else None
-            upper, *lower = [(s + n * SIDE).load(SIDE, mask) for s in sources]
+            upper, *lower = [(s + n * SIDE).load(SIDE, count=width - n * SIDE) for s in sources]
             lower = lower[0] if several else b.zero(F32.x(SIDE))
             keep(i, n, matrix.split(b, upper, lower, plan.row.parts))
 

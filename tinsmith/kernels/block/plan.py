@@ -12,6 +12,7 @@ from tinsmith.codegen.target import Target, overlap
 from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import Pieces, cut, panels, tiling
@@ -165,8 +166,7 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
         seconds *= 1 + ONE_ROW
     if shape.threads > 1:
         tiles = geo.batch * bands * parts
-        uneven = -(-tiles // shape.threads) * shape.threads / tiles
-        seconds *= uneven + GRAIN * shape.threads / tiles
+        seconds *= uneven(tiles, shape.threads) + GRAIN * shape.threads / tiles
     return BlockPlan(rows, bands, parted, slots, pitch, ring_blocks, lead, expand, project, seconds)
 
 
