@@ -301,7 +301,7 @@ def test_few_items_are_cut_into_blocks_of_rows():
 def test_tables_are_taken_apart(table, stride, shared):
     book = Book()
     found = row_map(book, np.array(table))
-    assert (found.stride, found.shared) == (stride, shared)
+    assert (found.stride, found.which is None) == (stride, shared)
     array = book.packed().make()
     for item, row in enumerate(table):
         first = array[found.first + item]

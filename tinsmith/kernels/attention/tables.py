@@ -50,16 +50,14 @@ class RowMap:
     first     the place of the items' first offsets
     stride    the distance between neighbouring rows; None: distances are patterns
     patterns  the place of the patterns, [pattern][row]
-    shared    whether all items have the first pattern
-    which     if not `shared`: the place of the number of each item's pattern
+    which     the place of the number of each item's pattern; None: all items have the first one
     """
 
     rows: int
     first: int
-    which: int
+    which: int | None
     patterns: int
     stride: int | None
-    shared: bool
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
         """Where the rows of item number `item` (one batch and head) lie in the array at `base`;
@@ -67,7 +65,7 @@ class RowMap:
         first = (book + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)
-        if self.shared:
+        if self.which is None:
             return Start(base, first, (book + self.patterns).fixed(), 0)
         which = (book + self.which + item).load()
         return Start(base, first, (book + self.patterns + which * self.rows).fixed(), 0)
@@ -149,7 +147,7 @@ def row_map(book: Book, table: Array) -> RowMap:
     rows, at_first, steps = table.shape[1], book.put(first), np.diff(distances[0])
     shared = bool(np.all(distances == distances[0]))
     if shared and np.all(steps == steps[:1]):
-        return RowMap(rows, at_first, 0, 0, int(steps[0]) if len(steps) else 0, True)
+        return RowMap(rows, at_first, None, 0, int(steps[0]) if len(steps) else 0)
     patterns, which = distinct(distances)
-    at_which = 0 if shared else book.put(which)
-    return RowMap(rows, at_first, at_which, book.put(patterns), None, shared)
+    at_which = None if shared else book.put(which)
+    return RowMap(rows, at_first, at_which, book.put(patterns), None)
