@@ -57,7 +57,7 @@ def _emit(em: Emit, parts: int) -> None:
         return
     walk = Walk((*out.spec.spatial, block), [(*v.spec.strides[2:], 1) for v in (x, out)])
     with b.loop(em.begin, em.end) as tile:
-        part, plane = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        part, plane = tile % parts, tile // parts
         n, c = plane // out.spec.blocks, plane % out.spec.blocks
         left = b.index(dims[1]) - b.index(c) * block if dims[1] % block else None
         _lines(em, walk, [v.at(n, c).fixed() for v in (x, out)], (part, parts), left)

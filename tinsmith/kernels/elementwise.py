@@ -212,7 +212,7 @@ def _emit_blocked(em: Emit, parts: int) -> None:
         loop.vectors(lo, hi)
 
     with b.loop(em.begin, em.end) as tile:
-        part, place = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        part, place = tile % parts, tile // parts
         n, c = place // blocks, place % blocks
         planes = [_plane(v, n, c) for v in views]
         mask = b.first_lanes(b.index(channels) - b.index(c) * block, block) if clear else None

@@ -114,7 +114,7 @@ class Emit:
         index = at.load(lanes, mask).to("i64")
         index = (index < 0).select(index + extent, index)
         bad = index.to("u64") >= extent
-        self.fault(bad if lanes == 1 else bad.any())
+        self.fault(bad.any())
         return bad.select(0, index)
 
     def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
@@ -125,12 +125,8 @@ class Emit:
             return value
         if isinstance(block, int) and block < channels // width:
             return value
-        left = (
-            self.b.index(channels) - self.b.index(block) * width
-            if not isinstance(block, int)
-            else channels - block * width
-        )
-        return self.b.first_lanes(left, width).select(value, self.b.zero(value.ty))
+        real = self.b.first_lanes(channels - block * width, width)
+        return real.select(value, self.b.zero(value.ty))
 
     @property
     def keeps_zero(self) -> bool:

@@ -25,7 +25,7 @@ def zero_halo(spec: Spec, target: Target, parts: int) -> tuple[Code, int]:
     b = module.function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])
     x = b.pointer("x", from_dtype(spec.dtype))
     with b.loop(b.args["begin"], b.args["end"]) as tile:
-        part, plane = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        part, plane = tile % parts, tile // parts
         n, c = plane // spec.blocks, plane % spec.blocks
         start = (x + n * spec.strides[0] + c * spec.strides[1]).fixed()
         if isinstance(part, int):  # there is one

@@ -81,7 +81,7 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     units = -(-walk.length // (block or em.target.lanes))
     blocks = -(-target.spec.dims[1] // block) if block else 1
     with b.loop(em.begin, em.end) as tile:
-        part, place = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        part, place = tile % parts, tile // parts
         src, dst, c = source.pointer, target.pointer, b.index(0)
         if block:
             n = place // blocks

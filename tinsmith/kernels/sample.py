@@ -78,7 +78,7 @@ def grid_sample(site: Site) -> Choice:
     def emit(em: Emit) -> None:
         b = em.b
         with b.loop(em.begin, em.end) as tile, b.loop(0, length) as j:
-            n, point = tile // rows, tile % rows * length + j if rows > 1 else j
+            n, point = tile // rows, tile % rows * length + j
             _point(em, over, n, point, rows * length)
 
     count, corners = x.dims[0] * rows * length, len(over.reach) ** len(sizes)
@@ -158,7 +158,7 @@ class _Inside:
         self.rows: list[tuple[int, Val | None]] = []
         for picks in product(range(self.lanes), repeat=len(outer)):
             steps = zip(picks, over.steps(), strict=False)
-            shares = [w.lane(k) if self.lanes > 1 else w for w, k in zip(outer, picks, strict=True)]
+            shares = [w.part(k, 1) for w, k in zip(outer, picks, strict=True)]
             share = reduce(Val.__mul__, shares).splat(self.lanes) if shares else None
             self.rows.append((sum(k * step for k, step in steps), share))
 
@@ -202,8 +202,7 @@ def _axis(over: Grid, place: Val, size: int, elem: Ty) -> list[Corner]:
     first = floor(place)
     weights = _weights(over, place - first, elem)
     return [
-        _end(over, first + float(o), size, weights.lane(k) if len(over.reach) > 1 else weights)
-        for k, o in enumerate(over.reach)
+        _end(over, first + float(o), size, weights.part(k, 1)) for k, o in enumerate(over.reach)
     ]
 
 

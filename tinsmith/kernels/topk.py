@@ -58,7 +58,7 @@ def topk(site: Site) -> Choice:
         columns = [first, first + size][: 1 + wide]
         kept = kind(b, columns, k, worst, largest)
         with b.loop(em.begin, em.end) as row:
-            o, i = (row // inner, row % inner) if inner > 1 else (row, 0)
+            o, i = row // inner, row % inner
             line = (source.pointer + o * (n * inner) + i).fixed()
             if inner > 1:
                 with b.loop(0, n) as j:

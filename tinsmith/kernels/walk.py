@@ -326,7 +326,7 @@ def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | Non
         return
     total = prod(dims[first:])
     for lane in range(value.ty.lanes):
-        at, one = flat + lane, value.lane(lane) if value.ty.lanes > 1 else value
+        at, one = flat + lane, value.part(lane, 1)
         if mask is None:
             em.finish(one, walk.index(at))
         else:

@@ -66,7 +66,7 @@ def _emit(em: Emit, to_rows: bool, parts: int) -> None:
     image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
     walk = Walk(image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]])
     with b.loop(em.begin, em.end) as tile:
-        part, n = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        part, n = tile % parts, tile // parts
         starts = [(v.pointer + n * v.spec.strides[0]).fixed() for v in (image, flat)]
 
         def line(starts: Sequence[Ptr], lo: Position, hi: Position) -> None:

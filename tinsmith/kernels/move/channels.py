@@ -85,7 +85,7 @@ def _blocks(site: Site) -> Choice:
             hi = b.index(b.minimum(em.end, (k + 1) * each))
             with b.loop(lo, hi) as tile:
                 here = tile - k * each
-                part, image = (here % parts, here // parts) if parts > 1 else (0, here)
+                part, image = here % parts, here // parts
                 _mix_rows(em, mix, k, image, part, parts)
 
     return Choice(

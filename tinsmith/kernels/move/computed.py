@@ -44,8 +44,7 @@ def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
     of element number `row` of an array of shape `dims`. Axes of step 0 are left out."""
     total = row - row
     for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
-        if steps[k] and not isinstance(at, int):
-            total = total + at * steps[k]
+        total = total + at * steps[k]
     return total
 
 

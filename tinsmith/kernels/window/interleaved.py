@@ -36,7 +36,6 @@ from tinsmith.kernels.window.tiles import (
     Sink,
     bands,
     digits,
-    plus,
     sizes_of,
     tiling,
 )
@@ -227,11 +226,11 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
             x = corner + group * image.plane
 
         def panel(p: Val | int, start: int, of: Lanes) -> None:
-            channel = group * lanes + plus(p * (len(of) * width), start * width)
+            channel = group * lanes + (p * (len(of) * width) + start * width)
             w = em.packed[0] + channel * depth
             start_with = partial(initial, b, bias_at(em, channel), of)
             given = plan.given(start, len(of))
-            block = plus(group * plan.out_blocks, p * (len(of) // plan.sides))
+            block = group * plan.out_blocks + p * (len(of) // plan.sides)
             whole = Sink(em, geo).at(n, block, d)
             sink = Blocks(tuple(whole.at(0, k) for k in given), plan.ragged)
             add = over_blocks(

@@ -19,7 +19,7 @@ from tinsmith.kernels.window.direct import EFFICIENCY
 from tinsmith.kernels.window.geometry import Geometry, Widths, image_of
 from tinsmith.kernels.window.panels import Panel, PanelPlace, Tiles, each_panel
 from tinsmith.kernels.window.site import ConvSite
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, tiling
 from tinsmith.kernels.window.ways import Reduction, Way, tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias
 from tinsmith.records import dataclass
@@ -148,7 +148,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, panel: Panel, ids: Ptr) ->
     levels = tap_levels(geo, image.step, widths.inputs * row)
     alone = plan.alone(lanes)
     low = panel.channel // widths.outputs
-    last = b.minimum(plus(panel.channel, row), geo.out_channels)
+    last = b.minimum(panel.channel + row, geo.out_channels)
     high = low + 1 if alone else (last + (widths.outputs - 1)) // widths.outputs
 
     def one_group(group: Val, x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:

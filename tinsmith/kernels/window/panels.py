@@ -8,7 +8,7 @@ from typing import Literal
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.tiles import Panels, digits, plus
+from tinsmith.kernels.window.tiles import Panels, digits
 from tinsmith.records import dataclass
 
 Which = Literal["all", "main", "tail"]
@@ -58,10 +58,10 @@ def pick_panel(
     channel = group * (cut.count * lanes + sum(cut.tail))
 
     def main() -> None:
-        body(Panel(cut.main, plus(block, which * vectors), plus(channel, which * lanes)))
+        body(Panel(cut.main, block + which * vectors, channel + which * lanes))
 
     def tail() -> None:
-        body(Panel(cut.tail, plus(block, cut.count * vectors), plus(channel, cut.count * lanes)))
+        body(Panel(cut.tail, block + cut.count * vectors, channel + cut.count * lanes))
 
     if not cut.tail or among == "main":
         main()

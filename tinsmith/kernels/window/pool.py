@@ -240,7 +240,7 @@ def emit_pool(
                         place.at(0, 0, 0, 0, c).put(value, 0, 0, 0, 0, j)
 
                 start, pieces = run.start, cut(run.count, 8 if em.target.registers >= 32 else 4)
-                walk(b, pieces, 0, 1, lambda c, w, s=start, f=tile: f(c + s if s else c, w))
+                walk(b, pieces, 0, 1, lambda c, w, s=start, f=tile: f(c + s, w))
 
         def plane_of(d: Val | int) -> None:
             walk(b, ((geo.out[1], 1),), band, count, lambda r, _: row(d, r))

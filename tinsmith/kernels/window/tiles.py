@@ -288,7 +288,7 @@ class Sink:
             extras=tuple(map(moved, self.em.extras)),
         )
         step = index[1] if len(index) > 1 else 0
-        return Sink(em, self.geometry, plus(self.block, step), self.spread)
+        return Sink(em, self.geometry, self.block + step, self.spread)
 
     def _place(self, index: Sequence[Val | int]) -> tuple[Val | int, ...]:
         far = (i * s for i, s in zip(index[2:], self.spread, strict=True))
@@ -304,15 +304,8 @@ class Sink:
             value = value.shuffle(zero, [min(i, lanes) for i in range(self.width)])
         out = self.em.outs[0]
         value = self.em.epilogue(value, full)
-        value = self.em.clear_padding(value, plus(self.block, index[1]), out.spec)
+        value = self.em.clear_padding(value, self.block + index[1], out.spec)
         out.at(*full).store(value)
-
-
-def plus(a: Val | int, b: Val | int) -> Val | int:
-    """The sum of two indices. If `a` is the int 0, it is `b` itself, with nothing emitted."""
-    if isinstance(a, int) and a == 0:
-        return b
-    return a + b  # type: ignore[operator]
 
 
 def digits(flat: Val | int, *extents: int) -> list[Val | int]:

@@ -76,8 +76,7 @@ def _are_alike(b: Builder, space: Ptr, total: int) -> Val:
         counted = (most > 0).select(b.splat(1, I32, lanes), zero)
         i.next([top.max(most), sums + (most >> DROPPED), places + counted])
     top, sums, places = i.out
-    if lanes > 1:
-        top, sums, places = top.reduce("max"), sums.reduce("add"), places.reduce("add")
+    top, sums, places = top.reduce("max"), sums.reduce("add"), places.reduce("add")
     limit = sums // places.max(b.const(1, I32)) + (_bits(RATIO) - _bits(1.0) >> DROPPED)
     return ((top >> DROPPED) <= limit) & (top < _bits(LARGE))
 

@@ -75,7 +75,7 @@ class Sizes:
         with b.loop(0, count, carry=[b.const(0, I64), b.const(0, I64)]) as t:
             with b.loop(0, plan.channels.count, carry=[b.zero(F32.x(width))]) as c:
                 c.next([c.vars[0] + self.at(c.index, t.index).load(width)])
-            size = c.out[0].reduce("add") if width > 1 else c.out[0]
+            size = c.out[0].reduce("add")
             (self.sums + t.index).store(size)
             counts = (size > 0.0) & (size < LARGE**2)
             bits, tiles = t.vars
