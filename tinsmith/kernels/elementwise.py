@@ -10,7 +10,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr, emit_expr
 from tinsmith.codegen.functions import flops_of
 from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Phase, Site, Skip, Tier, elem, kernel
-from tinsmith.kernels.emit import Emit, View
+from tinsmith.kernels.emit import Emit
 from tinsmith.kernels.layout import PLAIN, Layout, lanes_of, spec_of
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk, run, share
@@ -214,11 +214,6 @@ def _emit_blocked(em: Emit, parts: int) -> None:
     with b.loop(em.begin, em.end) as tile:
         part, place = tile % parts, tile // parts
         n, c = place // blocks, place % blocks
-        planes = [_plane(v, n, c) for v in views]
+        planes = [v.at(n, c).fixed() for v in views]
         mask = b.first_lanes(b.index(channels) - b.index(c) * block, block) if clear else None
         walk.shared(b, planes, part, parts, partial(row, mask=mask))
-
-
-def _plane(view: View, n: Position, c: Position) -> Ptr:
-    s = view.spec.strides
-    return (view.pointer + n * s[0] + c * s[1]).fixed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import emit_expr
@@ -14,6 +14,17 @@ from tinsmith.ops._weights import weights_of
 from tinsmith.records import dataclass
 
 
+def moved(p: Ptr, strides: Sequence[int], index: Iterable[tuple[int, Val | int]]) -> Ptr:
+    """The address p moved by i steps along dimension d, for each (d, i) of `index`."""
+    constant = 0
+    for d, i in index:
+        if isinstance(i, int):
+            constant += i * strides[d]
+        else:
+            p = p + i * strides[d]
+    return p + constant
+
+
 class View:
     """An operand inside a kernel: a pointer to its element (0, ..., 0), and its strides."""
 
@@ -23,15 +34,7 @@ class View:
     def at(self, *index: Val | int) -> Ptr:
         """The address of an element. Indices are (n, channel block, *spatial) for blocked tensors,
         else one for each dimension; missing trailing indices are 0."""
-        p, constant = self.pointer, 0
-        for i, stride in zip(index, self.spec.strides, strict=False):
-            if stride == 0:
-                continue
-            if isinstance(i, int):
-                constant += i * stride
-            else:
-                p = p + i * stride
-        return p + constant
+        return moved(self.pointer, self.spec.strides, enumerate(index))
 
     def load(self, index: Sequence[Val | int], lanes: int, mask: Val | None = None) -> Val:
         """A vector of `lanes` neighbouring elements that begins at `index`: channels of one block

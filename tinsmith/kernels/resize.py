@@ -79,7 +79,7 @@ def choices_for(
 
 
 def _given(site: Site, i: int) -> Any:
-    return site.const(i) if i < len(site.inputs) and site.has(i) else None
+    return site.const(i) if site.has(i) else None
 
 
 def _repeated(site: Site) -> dict[int, int]:
@@ -164,10 +164,7 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
         with em.b.loop(em.begin, em.end) as tile:
             flat, plane = tile % lines, tile // lines
             image, c = plane // blocks, plane % blocks
-            src, dst = (
-                (v.pointer + image * v.spec.strides[0] + c * v.spec.strides[1])
-                for v in (source, out)
-            )
+            src, dst = (v.at(image, c) for v in (source, out))
             rows, dst = rows_at(em, axes, flat, src, dst, steps)
             _pixels(em, axes[-1], with_vectors(rows, block), dst, steps[0][-1], steps[1][-1], block)
 

@@ -23,7 +23,7 @@ from math import prod
 
 from tinsmith.codegen.builder import F32, Builder, Ptr, Val
 from tinsmith.conditions import by_formula
-from tinsmith.kernels.emit import Emit, View
+from tinsmith.kernels.emit import Emit, View, moved
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, Size, same, typical
 
@@ -144,17 +144,6 @@ def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position
         yield d, index
     if axes:
         yield axes[0][1], flat
-
-
-def moved(p: Ptr, strides: Strides, index: Iterable[tuple[int, Position]]) -> Ptr:
-    """The address p moved by i steps along dimension d, for each (d, i) of `index`."""
-    constant = 0
-    for d, i in index:
-        if isinstance(i, int):
-            constant += i * strides[d]
-        elif strides[d]:
-            p = p + i * strides[d]
-    return p + constant
 
 
 class Walk:

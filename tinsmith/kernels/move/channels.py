@@ -102,10 +102,7 @@ def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts
     block = out.spec.layout.block
     views = [out, *(em.input(i) for i, _, _ in mix)]
     numbers = [k, *(source for _, source, _ in mix)]
-    planes = [
-        (v.pointer + image * v.spec.strides[0] + c * v.spec.strides[1]).fixed()
-        for v, c in zip(views, numbers, strict=True)
-    ]
+    planes = [v.at(image, c).fixed() for v, c in zip(views, numbers, strict=True)]
     walk = Walk(out.spec.spatial, [v.spec.strides[2:] for v in views])
     picks = [picked for _, _, picked in mix]
 

@@ -16,9 +16,10 @@ from typing import Protocol
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.conditions import cached, estimating
-from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS
+from tinsmith.kernels.walk import shifted_view
 from tinsmith.kernels.window.geometry import Geometry, Triple
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, largest, pieces, typical
@@ -277,18 +278,13 @@ class Sink:
 
     def at(self, *index: Val | int) -> Sink:
         """A sink moved on by (n, block, depth, height, width); trailing zeros may be left out."""
-        full = self._place((*index, *(0,) * (5 - len(index))))
-
-        def moved(view: View) -> View:
-            return View(view.at(*full).fixed(), view.spec)
-
+        index = (*index, *(0,) * (5 - len(index)))
+        full, (out, *more) = self._place(index), self.em.outs
         em = replace(
-            self.em,
-            outs=(moved(self.em.outs[0]), *self.em.outs[1:]),
-            extras=tuple(map(moved, self.em.extras)),
-        )
-        step = index[1] if len(index) > 1 else 0
-        return Sink(em, self.geometry, self.block + step, self.spread)
+            self.em, outs=(shifted_view(out, full), *more),
+            extras=tuple(shifted_view(v, full) for v in self.em.extras),
+        )  # fmt: skip
+        return Sink(em, self.geometry, self.block + index[1], self.spread)
 
     def _place(self, index: Sequence[Val | int]) -> tuple[Val | int, ...]:
         far = (i * s for i, s in zip(index[2:], self.spread, strict=True))
