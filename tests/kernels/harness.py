@@ -233,6 +233,7 @@ def _compiled(
     phases = range(len(choice.phases))
     codes = [build_phase(site, choice, i, reads, writes, packed) for i in phases]
     loaded = load_library({c.symbol: c.text for c in codes}, site.target)
+    pointers = sum(s is not None for s in reads) + len(writes) + len(packed) + 2
     functions = []
     for code, phase in zip(codes, choice.phases, strict=True):
         numbers = [ctypes.c_int64] * (3 if phase.repeat > 1 else 2)
@@ -242,7 +243,7 @@ def _compiled(
         if code.sizes:
             tables.append(np.array(code.sizes, np.int64).tobytes())
         kinds = [ctypes.c_char_p] * len(tables)
-        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers, *kinds)
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * pointers, *numbers, *kinds)
         functions.append(partial(_with_tables, signature(loaded.address(code.symbol)), tables))
     return loaded, functions
 

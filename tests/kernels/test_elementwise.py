@@ -168,13 +168,8 @@ def test_blocked_operands(target, dims):
 
 def test_the_output_may_take_over_an_operand():
     node = one_node("Add", [floats(1003), floats(1003)])
-    site = make_site(node, level("host"))
-    (choice,) = KERNELS["elementwise"].offer(site)
-    spec = spec_of(np.float32, (1003,))
-    code = build_phase(site, choice, 0, [spec, spec], [spec], [])
     bench = prepare(node, {"x0": floats(1003), "x1": floats(1003)}, "elementwise")
     function, pointers, tiles = bench.functions[0]
-    assert code.pointers == len(pointers)
     x, y, out = (np.ctypeslib.as_array(_floats(p), (1003,)) for p in pointers[:3])
     want = x + y
     function(*pointers, 0, tiles)

@@ -43,9 +43,8 @@ def copy(
     result, inside = _place(blank, keep)
     code = build_phase(site, choice, 0, [read], [write], [])
     loaded = load_library({code.symbol: code.text}, machine)
-    function = ctypes.CFUNCTYPE(
-        None, *[ctypes.c_void_p] * code.pointers, ctypes.c_int64, ctypes.c_int64
-    )(loaded.address(code.symbol))
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 2)
+    function = kind(loaded.address(code.symbol))
     tiles, size = choice.phases[0].tiles, array.dtype.itemsize
     for k in range(3):
         lo, hi = tiles * k // 3, tiles * (k + 1) // 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Module, Val
+from tinsmith.codegen.builder import Builder, Module, Val
 from tinsmith.codegen.types import I64, PTR, U8, from_dtype
 from tinsmith.conditions import deciding, trial
 from tinsmith.formulas import computed
@@ -26,13 +26,12 @@ class Code:
     the epilogue (`finishes`).
 
     Signature: void symbol(ptr..., i64 begin, i64 end), then i64 step if the phase is repeated. The
-    first `pointers` parameters are the operands that are read (inputs, then extras), outputs,
-    packed arrays, workspace and scratch. Pointers to tables of numbers and sizes come last.
+    pointers are the operands that are read (inputs, then extras), outputs, packed arrays, workspace
+    and scratch. Pointers to tables of numbers and sizes come last.
     """
 
     symbol: str
     text: str
-    pointers: int
     finishes: bool
     sizes: tuple[Any, ...] = ()
     """The table of sizes that it reads, its last parameter: free ones, or, of generic code, numbers
@@ -124,10 +123,13 @@ def _emitted(
     )  # fmt: skip
     phase.emit(em, *more)
     b.ret()
-    text = module.text()
-    digest = blake2b(text.encode(), digest_size=10).hexdigest()
-    symbol = f"k_{digest}"
-    return Code(
-        symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished),
-        tuple(b.tables.sizes), bool(b.tables.read),
-    )  # fmt: skip
+    return code_of(b, "k", bool(em.finished))
+
+
+def code_of(b: Builder, prefix: str, finishes: bool = False) -> Code:
+    """The `Code` of the function "kernel", which `b` has written, and of its module. The symbol is
+    `prefix` and a hash of the text."""
+    text = b.module.text()
+    symbol = f"{prefix}_{blake2b(text.encode(), digest_size=10).hexdigest()}"
+    text = text.replace("@kernel(", f"@{symbol}(", 1)
+    return Code(symbol, text, finishes, tuple(b.tables.sizes), bool(b.tables.read))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tinsmith.codegen.builder import Builder, Module, Ptr
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, from_dtype
-from tinsmith.hashing import blake2b
-from tinsmith.kernels.build import Code
+from tinsmith.kernels.build import Code, code_of
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import Position, run, share
@@ -21,8 +20,7 @@ def zero_halo(spec: Spec, target: Target, parts: int) -> tuple[Code, int]:
     first row, the gaps between rows (right halo of one, left halo of the next), and everything
     behind the last row.
     """
-    module = Module(target)
-    b = module.function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])
+    b = Module(target).function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])
     x = b.pointer("x", from_dtype(spec.dtype))
     with b.loop(b.args["begin"], b.args["end"]) as tile:
         part, plane = tile % parts, tile // parts
@@ -39,10 +37,7 @@ def zero_halo(spec: Spec, target: Target, parts: int) -> tuple[Code, int]:
         if len(spec.spatial) > 1:
             _gaps(b, spec, start, 0, *share(part, parts, spec.spatial[0]))
     b.ret()
-    text = module.text()
-    symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
-    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False, tuple(b.tables.sizes))
-    return code, spec.dims[0] * spec.blocks * parts
+    return code_of(b, "z"), spec.dims[0] * spec.blocks * parts
 
 
 def _reach(spec: Spec, axis: int) -> int:
