@@ -17,6 +17,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.walk import Position, run, walk_of
+from tinsmith.kernels.window.weights import padded_bias
 
 SUMS = 4
 """Independent sums of a row, which hide the latency of an addition (estimated)."""
@@ -47,7 +48,10 @@ def _choice(site: Site, size: int) -> Choice:
     block = block_of(site.target)
     blocks = -(-channels // block)
     layout = Layout(block)
-    packed = tuple(_padded(site, i, blocks * block) for i in (1, 2))
+    packed = tuple(
+        Packed(name, padded_bias, (site.const(i, f"the {name}"), blocks * block))
+        for i, name in ((1, "scale"), (2, "shift"))
+    )
     work = _Norm(size, blocks, float(site.attr("eps")))
     passes = prod(x.dims) / channels * blocks * block
     cost = 0.2e-6 + site.target.time(9.0 * passes, 12.0 * passes, 0.5)
@@ -65,17 +69,6 @@ def _choice(site: Site, size: int) -> Choice:
     return Choice(
         cost, reads, (layout,), phases, packed, scratch=scratch, detail=f"groups of {size}"
     )
-
-
-def _padded(site: Site, index: int, length: int) -> Packed:
-    """Scale (input 1) or shift (input 2) as a packed array of `length` elements: zeros at the end,
-    for the padding lanes."""
-    array = site.const(index, "the scale" if index == 1 else "the shift")
-    return Packed(f"operand{index}", _with_zeros, (array, length))
-
-
-def _with_zeros(array: np.ndarray, length: int) -> np.ndarray:
-    return np.pad(array, (0, length - array.size))
 
 
 class _Norm:
