@@ -156,31 +156,23 @@ def _square(v: Val) -> Val:
     return v * v
 
 
-def _standard(eps: float) -> Statistics:
-    def statistics(em: Emit, x: Remembered, n: int) -> tuple[Val, Val]:
-        one = inverse(em.b, n, 1)
-        mean = _total(em, x, n, lambda v: v) * one
-        variance = _total(em, x, n, lambda v: _square(v - mean.splat(v.ty.lanes))) * one
-        return mean, em.b.const(1.0, F32) / (variance + eps).sqrt()
-
-    return statistics
+def _standard(em: Emit, x: Remembered, n: int) -> tuple[Val, Val]:
+    one = inverse(em.b, n, 1)
+    mean = _total(em, x, n, lambda v: v) * one
+    variance = _total(em, x, n, lambda v: _square(v - mean.splat(v.ty.lanes))) * one
+    return mean, em.b.const(1.0, F32) / (variance + em.site.attr("eps")).sqrt()
 
 
-def _rms(eps: float) -> Statistics:
-    def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
-        square = _total(em, x, n, _square) * inverse(em.b, n, 1)
-        return None, em.b.const(1.0, F32) / (square + eps).sqrt()
-
-    return statistics
+def _rms(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
+    square = _total(em, x, n, _square) * inverse(em.b, n, 1)
+    return None, em.b.const(1.0, F32) / (square + em.site.attr("eps")).sqrt()
 
 
-def _length(p: int) -> Statistics:
-    def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
-        total = _total(em, x, n, Val.abs if p == 1 else _square)
-        length = total if p == 1 else total.sqrt()
-        return None, length.eq(0.0).select(float("inf"), length)
-
-    return statistics
+def _length(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
+    p = em.site.attr("p")
+    total = _total(em, x, n, Val.abs if p == 1 else _square)
+    length = total if p == 1 else total.sqrt()
+    return None, length.eq(0.0).select(float("inf"), length)
 
 
 @kernel("LayerNorm", Tier.VECTOR, dtypes="float32")
@@ -188,7 +180,7 @@ def layer_norm(site: Site) -> Choice:
     """Layer normalisation over the trailing axes, with or without scale, shift and statistics."""
     dims = _check(site)
     runs = Runs(dims, site.attr("axis") % len(dims), 1, _aligned(site, 1), _aligned(site, 2))
-    return _choice(site, runs, _standard(site.attr("eps")), site.attr("with_stats"))
+    return _choice(site, runs, _standard, site.attr("with_stats"))
 
 
 @kernel("RMSNorm", Tier.VECTOR, dtypes="float32")
@@ -196,22 +188,21 @@ def rms_norm(site: Site) -> Choice:
     """Root-mean-square normalisation over the trailing axes."""
     dims = _check(site)
     runs = Runs(dims, site.attr("axis") % len(dims), 1, _aligned(site, 1), None)
-    return _choice(site, runs, _rms(site.attr("eps")))
+    return _choice(site, runs, _rms)
 
 
 @kernel("InstanceNorm", Tier.VECTOR, dtypes="float32")
 def instance_norm(site: Site) -> Choice:
     """Instance normalisation of plain images: every plane is a run."""
     dims = _check(site)
-    return _choice(site, Runs(dims, 1, dims[1], (1, 1), (2, 1)), _standard(site.attr("eps")))
+    return _choice(site, Runs(dims, 1, dims[1], (1, 1), (2, 1)), _standard)
 
 
 @kernel("GroupNorm", Tier.VECTOR, dtypes="float32")
 def group_norm(site: Site) -> Choice:
     """Group normalisation of plain images: every group of planes is a run."""
     dims = _check(site)
-    runs = Runs(dims, 1, site.attr("groups"), (1, 1), (2, 1))
-    return _choice(site, runs, _standard(site.attr("eps")))
+    return _choice(site, Runs(dims, 1, site.attr("groups"), (1, 1), (2, 1)), _standard)
 
 
 @kernel("LpNorm", Tier.VECTOR, dtypes="float32")
@@ -221,4 +212,4 @@ def lp_norm(site: Site) -> Choice:
     axis = site.attr("axis") % len(dims)
     if prod(dims[axis + 1 :]) != 1:
         raise Skip(f"axis {axis} is not the last one")
-    return _choice(site, Runs(dims, axis, 1, None, None, True), _length(site.attr("p")))
+    return _choice(site, Runs(dims, axis, 1, None, None, True), _length)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 from tinsmith.codegen import math as m
@@ -25,8 +26,6 @@ from tinsmith.kernels.walk import (
 )
 from tinsmith.sizes import typical
 
-Unit = Callable[[Emit, Val], None]
-
 FLOPS = 30.0
 """Operations for one element of a softmax or log-softmax, with one exponential (estimated)."""
 VECTORS = 4
@@ -35,17 +34,19 @@ their exponentials hide each other's latency (estimated)."""
 
 
 def _choice(site: Site, log: bool) -> Choice:
-    dims, axis = site.need_same_shape(), site.attr("axis")
+    dims = site.need_same_shape()
+    axis = site.attr("axis") % len(dims)
     split, lanes = around(dims, axis), block_of(site.target)
     size = typical(prod(dims))
     cost = site.target.time(FLOPS * size, 8.0 * size, 0.5) + 1e-7
     if split.inner == 1:
-        units, emit = split.outer, _rows(axis % len(dims), split.n, log)
+        units, emit = split.outer, partial(_row, axis=axis, n=split.n, log=log)
         kept = -(-split.n // lanes) * lanes
     else:
         fit = site.target.l1 // 2 // (4 * typical(split.n) * lanes)
         blocks = Blocks(split.inner, lanes, max(1, min(VECTORS, fit)))
-        units, emit = split.outer * blocks.number, _columns(axis % len(dims), split, blocks, log)
+        units = split.outer * blocks.number
+        emit = partial(_columns, axis=axis, split=split, blocks=blocks, log=log)
         kept = split.n * blocks.width
     return Choice(
         cost=cost, reads=site.reads((PLAIN,), PLAIN), writes=(PLAIN,),
@@ -65,70 +66,61 @@ def log_softmax(site: Site) -> Choice:
     return _choice(site, log=True)
 
 
-def _rows(axis: int, n: int, log: bool) -> Unit:
-    """The function that emits a unit of a softmax along contiguous rows of n elements: one row."""
+def _row(em: Emit, row: Val, axis: int, n: int, log: bool) -> None:
+    """Emit a unit of a softmax along contiguous rows of n elements: one row."""
+    b, lanes = em.b, block_of(em.target)
+    x = Remembered((em.input(0).pointer + row * n).fixed())
+    kept = Remembered(em.workspace.cast(F32), is_short(n, lanes))
 
-    def emit(em: Emit, row: Val) -> None:
-        b, lanes = em.b, block_of(em.target)
-        x = Remembered((em.input(0).pointer + row * n).fixed())
-        kept = Remembered(em.workspace.cast(F32), is_short(n, lanes))
+    def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
+        return [keep(mask, x.load(i, size, mask), LARGEST.identity).max(accs[0])]
 
-        def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
-            return [keep(mask, x.load(i, size, mask), LARGEST.identity).max(accs[0])]
+    top = fold_row(b, n, lanes, [LARGEST], largest)[0]
 
-        top = fold_row(b, n, lanes, [LARGEST], largest)[0]
+    def total(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
+        less = x.load(i, size, mask) - top.splat(size)
+        e = m.exp_below(less)
+        kept.store(i, less if log else e)
+        return [accs[0] + keep(mask, e, 0.0)]
 
-        def total(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
-            less = x.load(i, size, mask) - top.splat(size)
-            e = m.exp_below(less)
-            kept.store(i, less if log else e)
-            return [accs[0] + keep(mask, e, 0.0)]
+    sums = fold_row(b, n, lanes, [SUM], total)[0]
+    factor = m.log(sums) if log else b.const(1.0, F32) / sums
 
-        sums = fold_row(b, n, lanes, [SUM], total)[0]
-        factor = m.log(sums) if log else b.const(1.0, F32) / sums
+    def line(here: Emit, _: list[View], start: Position, length: int, index: Index) -> None:
+        with by_formula():
+            whole = length == n
+        if not whole:
+            kept.flush()
 
-        def line(here: Emit, _: list[View], start: Position, length: int, index: Index) -> None:
-            with by_formula():
-                whole = length == n
-            if not whole:
-                kept.flush()
+        def vector(i: Position, size: int, mask: Val | None) -> None:
+            value = kept.load(i if whole else start + i, size)
+            wide = factor.splat(size)
+            here.finish(value - wide if log else value * wide, index(i), mask)
 
-            def vector(i: Position, size: int, mask: Val | None) -> None:
-                value = kept.load(i if whole else start + i, size)
-                wide = factor.splat(size)
-                here.finish(value - wide if log else value * wide, index(i), mask)
+        each_part(b, length, lanes, vector)
 
-            each_part(b, length, lanes, vector)
-
-        each_line(shifted_to(em, 0, axis, row), em.site.out.dims, (), line, axis)
-
-    return emit
+    each_line(shifted_to(em, 0, axis, row), em.site.out.dims, (), line, axis)
 
 
-def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
-    """The function that emits a unit of a softmax whose axis is not the last: a block of neighbours
-    in the inner dimensions, with vectors along these and loops along the axis."""
-    n, inner = split.n, split.inner
+def _columns(em: Emit, unit: Val, axis: int, split: Around, blocks: Blocks, log: bool) -> None:
+    """Emit a unit of a softmax whose axis is not the last: a block of neighbours in the inner
+    dimensions, with vectors along these and loops along the axis."""
+    b, n, inner, outer = em.b, split.n, split.inner, unit // blocks.number
+    here = shifted_to(em, 0, axis, outer)
+    x = (em.input(0).pointer + outer * (n * inner)).fixed()
+    kept = em.workspace.cast(F32)
 
-    def emit(em: Emit, unit: Val) -> None:
-        b, outer = em.b, unit // blocks.number
-        here = shifted_to(em, 0, axis, outer)
-        x = (em.input(0).pointer + outer * (n * inner)).fixed()
-        kept = em.workspace.cast(F32)
+    def several(first: Position, parts: Sequence[Part]) -> None:
+        pitch = sum(p.lanes for p in parts)
+        factors = _factors(b, (x + first).fixed(), kept, split, parts, log)
+        with b.loop(0, n) as row:
+            there = shifted(here, [*(0,) * axis, row])
+            for factor, p in zip(factors, parts, strict=True):
+                value = (kept + (row * pitch + p.offset)).load(p.lanes)
+                y = value - factor if log else value * factor
+                finish_run(there, y, axis + 1, first + p.offset, p.mask)
 
-        def several(first: Position, parts: Sequence[Part]) -> None:
-            pitch = sum(p.lanes for p in parts)
-            factors = _factors(b, (x + first).fixed(), kept, split, parts, log)
-            with b.loop(0, n) as row:
-                there = shifted(here, [*(0,) * axis, row])
-                for factor, p in zip(factors, parts, strict=True):
-                    value = (kept + (row * pitch + p.offset)).load(p.lanes)
-                    y = value - factor if log else value * factor
-                    finish_run(there, y, axis + 1, first + p.offset, p.mask)
-
-        blocks.emit(b, unit % blocks.number, several)
-
-    return emit
+    blocks.emit(b, unit % blocks.number, several)
 
 
 def _factors(
