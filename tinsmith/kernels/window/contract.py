@@ -88,7 +88,6 @@ def contract(
     step, row = it.channels.step, sum(it.lanes)  # row: weights of one channel
     assert not it.words or (it.taps == HERE and step % narrow.TOGETHER == 0)
     rows = narrow.rows_of(step, it.words)
-    channels = it.channels.of(b)
 
     def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
         if fetch is not None:
@@ -99,7 +98,7 @@ def contract(
         return products(it, xq, wq, acc, pixels, weights=weights)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
-        count = channels(outermost)
+        count = it.channels.of(b, outermost)
         for offset in pixels if it.early else ():
             (xq + offset + it.early).prefetch()
         if isinstance(count, int) and count == step:

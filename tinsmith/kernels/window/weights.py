@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,15 +42,11 @@ class ChannelBlocks:
         """How many channels are computed, including those that only fill the last loop body."""
         return (self.count - 1) * self.width + self.last
 
-    def of(self, b: Builder) -> Callable[[Val | int], Val | int]:
-        """A function from the number of a block to how many of its channels are computed."""
-
-        def channels(block: Val | int) -> Val | int:
-            if self.last == self.width or self.count == 1:
-                return self.last
-            return b.minimum(self.width, b.index(self.padded) - block * self.width)
-
-        return channels
+    def of(self, b: Builder, block: Val | int) -> Val | int:
+        """How many channels of block number `block` are computed."""
+        if self.last == self.width or self.count == 1:
+            return self.last
+        return b.minimum(self.width, b.index(self.padded) - block * self.width)
 
 
 def channel_blocks(channels: int, width: int) -> ChannelBlocks:

@@ -74,7 +74,7 @@ def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> No
         with b.loop(0, channels.count) as c:
             here = (taps + c * (channels.stored * plan.geo.taps * width)).fixed()
             x = (space + c * plan.block_step).fixed()
-            with b.loop(0, channels.of(b)(c), plan.channels_together) as lane:
+            with b.loop(0, channels.of(b, c), plan.channels_together) as lane:
                 w = (here + lane * (plan.geo.taps * width)).fixed()
                 _ChannelProducts(plan, (x + lane).fixed(), w, to).emit()
 
