@@ -27,7 +27,7 @@ from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.dot.zeros import elements, side_of
 from tinsmith.kernels.layout import LINE, Layout, block_of
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, store_rows
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.integers_forms import FORMS, Axis, Form, most_of_one_sign
 from tinsmith.kernels.window.integers_pack import pack_row
@@ -303,10 +303,7 @@ def _multiply(em: Emit, tiles: Tiles, place: Val, c: Val, band: Ptr) -> None:
 
             def tile(p: Position, height: int) -> None:
                 at = Operands((a + p * lanes).fixed(), lanes, w.fixed(), size, lanes, row=plan.row)
-                first = (to + p * size).fixed()
-                for i, line in enumerate(product(b, at, height, widths)):
-                    for j, v in enumerate(line):
-                        (first + (i * size + j * plan.block)).store(v)
+                store_rows((to + p * size).fixed(), product(b, at, height, widths), size)
 
             each_row_panel(b, rows, 0, rows.count, tile)
         with b.loop(0, tiles.together) as p, b.loop(0, len(widths)) as j:
