@@ -7,6 +7,7 @@ of the output are cut into runs whose windows keep the same taps, each with code
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -152,16 +153,12 @@ def _runs(geo: Geometry, shares: tuple[np.ndarray, ...] | None) -> list[Run]:
     if geo.is_free:
         first, behind = inner_columns(geo)
         return [Run(first, behind - first, 0, geo.kernel[2], 1 / geo.kernel[2])]
-    runs: list[Run] = []
-    for o in range(geo.out[2]):
-        low, high = geo.taps_inside(2, o)
-        share = 1.0 if shares is None else float(shares[2][o])
-        if runs and (runs[-1].low, runs[-1].high, runs[-1].share) == (low, high, share):
-            last = runs.pop()
-            runs.append(Run(last.start, last.count + 1, low, high, share))
-        else:
-            runs.append(Run(o, 1, low, high, share))
-    return runs
+
+    def kept(o: int) -> tuple[int, int, float]:
+        return (*geo.taps_inside(2, o), 1.0 if shares is None else float(shares[2][o]))
+
+    together = ((what, list(columns)) for what, columns in groupby(range(geo.out[2]), kept))
+    return [Run(columns[0], len(columns), *what) for what, columns in together]
 
 
 def inner_columns(geo: Geometry) -> tuple[Number, Number]:
