@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -172,7 +172,7 @@ def rows_at(
     return [(p.fixed(), w) for p, w in rows], dst.fixed()
 
 
-def weighted_sum(terms: Sequence[tuple[Val, Val | None]]) -> Val:
+def weighted_sum(terms: Iterable[tuple[Val, Val | None]]) -> Val:
     """The sum of values times their weights; a value without a weight is the only one."""
     total: Val | None = None
     for value, weight in terms:

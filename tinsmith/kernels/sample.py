@@ -12,6 +12,7 @@ from tinsmith.codegen.math import floor, rint, trunc
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
+from tinsmith.kernels.resize_axes import weighted_sum
 from tinsmith.ops.deform import MODES, REACH
 from tinsmith.records import dataclass
 
@@ -165,15 +166,8 @@ class _Inside:
     def at(self, first: Ptr) -> Val:
         """The weighted sum in one channel's plane; `first` points to the first element to be
         read."""
-        total: Val | None = None
-        for distance, share in self.rows:
-            values = (first + distance).load(self.lanes)
-            if total is not None:
-                assert share is not None
-                total = values.fma(share, total)
-            else:
-                total = values if share is None else values * share
-        assert total is not None
+        terms = (((first + distance).load(self.lanes), share) for distance, share in self.rows)
+        total = weighted_sum(terms)
         return (total * self.inner).reduce("add") if self.lanes > 1 else total
 
 
