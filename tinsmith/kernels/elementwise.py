@@ -107,8 +107,7 @@ class _Loop:
         b, several = self.b, self.unroll
         middle = lo
         if several > 1:
-            groups = b.index(hi) - lo if isinstance(hi, Val) or isinstance(lo, Val) else hi - lo
-            groups = groups // several
+            groups = (hi - lo) // several
             middle = groups * several + lo
             first = lo * self.pitch
             step = several * self.pitch

@@ -126,7 +126,7 @@ def _normalise(
         s = shift.load(index(0), 1) if shift is not None and fixed_shift else None
 
         def vector(i: Position, size: int, mask: Val | None) -> None:
-            value = x.load(i if isinstance(start, int) and not start else start + i, size, mask)
+            value = x.load(start + i, size, mask)
             if mean is not None:
                 value = value - mean.splat(size)
             y: Val = value / f.splat(size) if runs.divides else value * f.splat(size)

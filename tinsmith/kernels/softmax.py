@@ -93,7 +93,7 @@ def _row(em: Emit, row: Val, axis: int, n: int, log: bool) -> None:
             kept.flush()
 
         def vector(i: Position, size: int, mask: Val | None) -> None:
-            value = kept.load(i if whole else start + i, size)
+            value = kept.load(start + i, size)
             wide = factor.splat(size)
             here.finish(value - wide if log else value * wide, index(i), mask)
 

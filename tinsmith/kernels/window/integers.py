@@ -291,7 +291,7 @@ class _Panel:
         self.column, group = column, image % plan.cut.groups
         self.weights, self.table = _weights(em, plan, group, column)
         self.left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
-        first = group * (plan.cut.columns // plan.block) if plan.cut.groups > 1 else 0
+        first = group * (plan.cut.columns // plan.block)
         self.start = None
         if plan.starts:
             first_sum = group * plan.cut.columns + column

@@ -39,13 +39,8 @@ class Source:
     def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
         """The address at which the window of pixel number `pixel` of a run begins. `image` is the
         number among the groups of all images (`Plan.images`)."""
-        geo = plan.geo
-        at = self.first
-        if plan.cut.groups > 1 and plan.direct:
-            at = at + image % plan.cut.groups * self.group
-            at = at + image // plan.cut.groups * self.image
-        else:
-            at = at + image * self.image
+        geo, groups = plan.geo, plan.cut.groups if plan.direct else 1
+        at = self.first + image % groups * self.group + image // groups * self.image
         if not plan.flat:
             d, h = (0, run) if geo.out[0] == 1 else (run // geo.out[1], run % geo.out[1])
             at = at + d * (geo.stride[0] * self.step[0]) + h * (geo.stride[1] * self.step[1])

@@ -146,7 +146,7 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 
     def part(k: Val | int) -> None:
         first = k * few.depth
-        count = b.minimum(few.depth, few.inputs - first) if isinstance(k, Val) else few.depth
+        count = b.minimum(few.depth, few.inputs - first)
         if few.saves:
             rows = mix(em, few, way, at, first, count, space)
         else:

@@ -133,9 +133,7 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
         for block in range(image.blocks):
             rows = []
             for at, valid in line[block * pairs : (block + 1) * pairs]:
-                x = at + j * 2
-                x = x.load(width) if mask is None else x.load(width, mask)
-                rows.append(valid.select(x, zero))
+                rows.append(valid.select((at + j * 2).load(width, mask), zero))
             rows += [zero] * (pairs - len(rows))
             for k, value in enumerate(transpose_pairs(rows)[:count]):
                 (to + (block * image.strides[1] + k * width) + j * width).store(value)
