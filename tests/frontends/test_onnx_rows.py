@@ -7,19 +7,20 @@ import inspect
 import pytest
 from onnx import defs, helper
 
-from tinsmith.formats.onnx_names import RENAMED, SAME_NAMES, table
+from tinsmith.formats.onnx import DTYPES
+from tinsmith.formats.onnx_names import RENAMED, SAME_NAMES, TABLE, pairs_of
 from tinsmith.frontends.onnx.call import IMPORTERS
 from tinsmith.frontends.onnx.rows import IGNORED
 from tinsmith.ops import OPS
 
-ROWS = table()
 UNSPECIFIED = {("StringNormalizer", "locale"), ("StringNormalizer", "stopwords")}
 """ONNX gives no default; ours means the same as none."""
 
 
-@pytest.mark.parametrize("type", ROWS)
+@pytest.mark.parametrize("type", TABLE)
 def test_attributes_and_defaults_agree(type: str) -> None:
-    name, attrs = ROWS[type]
+    name, names = TABLE[type]
+    attrs = dict(pairs_of(names))
     schema, op = defs.get_schema(type), OPS[name]
     assert set(attrs) | set(IGNORED.get(type, ())) == set(schema.attributes), type
     for theirs, ours in attrs.items():
@@ -33,12 +34,13 @@ def test_attributes_and_defaults_agree(type: str) -> None:
         given = helper.get_attribute_value(attribute.default_value)
         given = given.decode() if isinstance(given, bytes) else given
         given = tuple(given) if isinstance(given, list) else given
+        given = DTYPES[given] if ours == "dtype" else given
         assert default == (pytest.approx(given) if isinstance(given, float) else given)
 
 
-@pytest.mark.parametrize("type", ROWS)
+@pytest.mark.parametrize("type", TABLE)
 def test_operators_take_the_inputs_of_the_schema(type: str) -> None:
-    schema, op = defs.get_schema(type), OPS[ROWS[type][0]]
+    schema, op = defs.get_schema(type), OPS[TABLE[type][0]]
     required = sum(i.option == defs.OpSchema.FormalParameterOption.Single for i in schema.inputs)
     if op.variadic is None:
         assert len(op.inputs) >= len(schema.inputs)

@@ -3,24 +3,35 @@ importer and writer share. Inputs and defaults are the same on both sides."""
 
 from __future__ import annotations
 
+from functools import cache
+
 PLAIN = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos",
     "Cosh", "Erf", "Exp", "Floor", "HardSwish", "IsNaN", "Log", "Mish", "Neg", "Not",
     "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
     "Sqrt", "Tan", "Tanh", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Where", "Det", "Expand",
-    "MatMul", "MatMulInteger", "NonZero", "Size", "StringConcat", "DynamicQuantizeLinear",
+    "MatMul", "MatMulInteger", "NonZero", "Range", "Size", "StringConcat", "DynamicQuantizeLinear",
 )  # fmt: skip
 """Operators without attributes, of the same names on both sides."""
 
 SAME_NAMES = {
+    "Bernoulli": "dtype seed",
     "Celu": "alpha",
     "Elu": "alpha",
+    "EyeLike": "dtype k",
     "Gelu": "approximate",
     "HardSigmoid": "alpha beta",
+    "ImageDecoder": "pixel_format",
     "IsInf": "detect_negative detect_positive",
     "LeakyRelu": "alpha",
+    "Multinomial": "dtype sample_size seed",
+    "RandomNormal": "dtype shape mean scale seed",
+    "RandomNormalLike": "dtype mean scale seed",
+    "RandomUniform": "dtype shape low high seed",
+    "RandomUniformLike": "dtype low high seed",
     "Selu": "alpha gamma",
     "Shrink": "bias lambd",
+    "SpaceToDepth": "blocksize mode",
     "Swish": "alpha",
     "ThresholdedRelu": "alpha",
     "BitShift": "direction",
@@ -57,33 +68,44 @@ SAME_NAMES = {
 }
 """Operator -> its attributes; all names are the same on both sides."""
 
+_STEPS = "strides=stride pads=pad dilations=dilation"
+_WINDOW = f"{_STEPS} auto_pad group"
+POOL = f"{_STEPS} auto_pad ceil_mode kernel_shape=kernel"
+"""The attributes of all poolings, as for `pairs_of`."""
 
-def _same(names: str) -> dict[str, str]:
-    return {name: name for name in names.split()}
-
-
-_STEPS = {"strides": "stride", "pads": "pad", "dilations": "dilation"}
-_WINDOW = {**_STEPS, **_same("auto_pad group")}
-
-RENAMED: dict[str, tuple[str, dict[str, str]]] = {
+RENAMED: dict[str, tuple[str, str]] = {
     "Conv": ("Conv", _WINDOW),
     "ConvInteger": ("ConvInteger", _WINDOW),
     "QLinearConv": ("QLinearConv", _WINDOW),
-    "QLinearMatMul": ("QLinearMatMul", {}),
-    "DeformConv": ("DeformConv", {**_STEPS, **_same("group offset_group")}),
-    "ConvTranspose": ("ConvTranspose", {**_WINDOW, **_same("output_padding output_shape")}),
-    "MaxUnpool": ("MaxUnpool", {"kernel_shape": "kernel", "strides": "stride", "pads": "pad"}),
-    "MeanVarianceNormalization": ("MeanVarianceNorm", {"axes": "axes"}),
-    "LpNormalization": ("LpNorm", {"axis": "axis", "p": "p"}),
-    "InstanceNormalization": ("InstanceNorm", {"epsilon": "eps"}),
-    "Col2Im": ("Col2Im", {"dilations": "dilation", "pads": "pad", "strides": "stride"}),
-    "MaxRoiPool": ("MaxRoiPool", _same("pooled_shape spatial_scale")),
+    "QLinearMatMul": ("QLinearMatMul", ""),
+    "DeformConv": ("DeformConv", f"{_STEPS} group offset_group"),
+    "ConvTranspose": ("ConvTranspose", f"{_WINDOW} output_padding output_shape"),
+    "AveragePool": ("AveragePool", f"{POOL} count_include_pad"),
+    "MaxUnpool": ("MaxUnpool", "kernel_shape=kernel strides=stride pads=pad"),
+    "MeanVarianceNormalization": ("MeanVarianceNorm", "axes"),
+    "LpNormalization": ("LpNorm", "axis p"),
+    "InstanceNormalization": ("InstanceNorm", "epsilon=eps"),
+    "Col2Im": ("Col2Im", "dilations=dilation pads=pad strides=stride"),
+    "MaxRoiPool": ("MaxRoiPool", "pooled_shape spatial_scale"),
+    "HannWindow": ("HannWindow", "output_datatype=dtype periodic"),
+    "HammingWindow": ("HammingWindow", "output_datatype=dtype periodic"),
+    "BlackmanWindow": ("BlackmanWindow", "output_datatype=dtype periodic"),
+    "MelWeightMatrix": ("MelWeightMatrix", "output_datatype=dtype"),
 }
-"""ONNX operator -> (our operator, {ONNX's attribute: ours})."""
+"""ONNX operator -> (our operator, its attributes as for `pairs_of`)."""
 
 
-def table() -> dict[str, tuple[str, dict[str, str]]]:
-    """The whole table: ONNX operator -> (our operator, {ONNX's attribute: ours})."""
-    rows: dict[str, tuple[str, dict[str, str]]] = {name: (name, {}) for name in PLAIN}
-    rows |= {name: (name, _same(attributes)) for name, attributes in SAME_NAMES.items()}
-    return {**rows, **RENAMED}
+TABLE: dict[str, tuple[str, str]] = {
+    **{name: (name, "") for name in PLAIN},
+    **{name: (name, attributes) for name, attributes in SAME_NAMES.items()},
+    **RENAMED,
+}
+"""The whole table, in the form of `RENAMED`."""
+
+
+@cache
+def pairs_of(attributes: str) -> tuple[tuple[str, str], ...]:
+    """(ONNX's name, ours) of each of some attributes: "axis epsilon=eps". `dtype` of ours is an
+    element type, which ONNX has as a number."""
+    parts = (name.partition("=") for name in attributes.split())
+    return tuple((theirs, ours or theirs) for theirs, _, ours in parts)

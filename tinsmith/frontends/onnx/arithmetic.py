@@ -7,6 +7,7 @@ from functools import reduce
 import numpy as np
 
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
 
@@ -171,20 +172,15 @@ def reduction(call: Call) -> Result:
     axes = call.arg(1)
     if (given := call.attr("axes")) is not None:
         axes = call.ints(*given)
-    return call.emit(
-        "Reduce", call[0], axes, kind=call.type.removeprefix("Reduce").lower(),
-        keepdims=bool(call.attr("keepdims", 1)),
-        noop_with_empty_axes=bool(call.attr("noop_with_empty_axes", 0)),
-    )  # fmt: skip
+    attrs = renamed(call, "Reduce", "keepdims noop_with_empty_axes")
+    kind = call.type.removeprefix("Reduce").lower()
+    return call.emit("Reduce", call[0], axes, kind=kind, **attrs)
 
 
 @importer("ArgMax", "ArgMin")
 def arg_reduction(call: Call) -> Result:
-    return call.emit(
-        "ArgReduce", call[0], kind=call.type[3:].lower(), axis=call.attr("axis", 0),
-        keepdims=bool(call.attr("keepdims", 1)),
-        select_last=bool(call.attr("select_last_index", 0)),
-    )  # fmt: skip
+    attrs = renamed(call, "ArgReduce", "axis keepdims select_last_index=select_last")
+    return call.emit("ArgReduce", call[0], kind=call.type[3:].lower(), **attrs)
 
 
 @importer("Softmax", "LogSoftmax", "Hardmax")
@@ -201,18 +197,10 @@ def softmax(call: Call) -> Result:
     return call.emit("Reshape", y, call.emit("Shape", x), allowzero=True)
 
 
-@importer("EyeLike")
-def eye_like(call: Call) -> Result:
-    return call.emit("EyeLike", call[0], dtype=call.dtype("dtype"), k=call.attr("k", 0))
-
-
 @importer("TopK")
 def top_k(call: Call) -> Result:
     k = call.ints(call.required("k")) if call.opset < 10 else call[1]
-    return call.emit(
-        "TopK", call[0], k, axis=call.attr("axis", -1), largest=bool(call.attr("largest", 1)),
-        sorted=bool(call.attr("sorted", 1)),
-    )  # fmt: skip
+    return call.emit("TopK", call[0], k, **renamed(call, "TopK", "axis largest sorted"))
 
 
 @importer("DFT")
@@ -221,10 +209,8 @@ def dft(call: Call) -> Result:
     axis = call.arg(2)
     if call.opset < 20:
         axis = call.const(np.array(call.attr("axis", 1), np.int64))
-    return call.emit(
-        "DFT", call[0], call.arg(1), axis, inverse=bool(call.attr("inverse", 0)),
-        onesided=bool(call.attr("onesided", 0)),
-    )  # fmt: skip
+    attrs = renamed(call, "DFT", "inverse onesided")
+    return call.emit("DFT", call[0], call.arg(1), axis, **attrs)
 
 
 @importer("STFT")
@@ -235,15 +221,3 @@ def stft(call: Call) -> Result:
         signal = call.emit("Unsqueeze", signal, call.ints(-1))
     rest = [call.arg(i) for i in (1, 2, 3)]
     return call.emit("STFT", signal, *rest, onesided=bool(call.attr("onesided", 1)))
-
-
-@importer("HannWindow", "HammingWindow", "BlackmanWindow")
-def window(call: Call) -> Result:
-    dtype = call.dtype("output_datatype", "float32")
-    return call.emit(call.type, call[0], periodic=bool(call.attr("periodic", 1)), dtype=dtype)
-
-
-@importer("MelWeightMatrix")
-def mel_weights(call: Call) -> Result:
-    dtype = call.dtype("output_datatype", "float32")
-    return call.emit("MelWeightMatrix", *call.inputs, dtype=dtype)

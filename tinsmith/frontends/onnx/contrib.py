@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.formats.onnx_names import RENAMED
+from tinsmith.formats.onnx_names import POOL, RENAMED
 from tinsmith.frontends.onnx.arithmetic import gemm_of
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
-from tinsmith.frontends.onnx.neural import POOL
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
@@ -175,7 +174,7 @@ def fused_conv(call: Call) -> Result:
     images [N,H,W,C]. Input 3, in the shape of the result, is added if given; then the attribute
     `activation`, if given, is applied."""
     call.ignore("kernel_shape")
-    attrs, last = renamed(call, "Conv", RENAMED["Conv"][1]), "Nhwc" in call.type
+    attrs, last = renamed(call, *RENAMED["Conv"]), "Nhwc" in call.type
     x = _channels_first(call, call[0]) if last else call[0]
     y = call.emit("Conv", x, call[1], call.arg(2), **attrs)
     y = _biased(call, _channels_last(call, y) if last else y, 3)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tinsmith.formats.onnx_names import RENAMED
 from tinsmith.frontends.onnx.arithmetic import gemm_of
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.contrib_attention import packed_attention
-from tinsmith.frontends.onnx.neural import AVERAGE_POOL, recurrent_of
+from tinsmith.frontends.onnx.neural import recurrent_of
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.frontends.scales import need_scale
 from tinsmith.graph import Value
@@ -56,7 +57,8 @@ def global_average(call: Call) -> Result:
 def average_pool(call: Call) -> Result:
     if call.attr("channels_last", 0):
         raise Unsupported("channels_last is not supported")
-    y = call.emit("AveragePool", _real(call, 0), **renamed(call, "AveragePool", AVERAGE_POOL))
+    attrs = renamed(call, *RENAMED["AveragePool"])
+    y = call.emit("AveragePool", _real(call, 0), **attrs)
     return _low(call, y, 3, call[0])
 
 

@@ -149,8 +149,3 @@ def _captures(scopes: list[Scope]) -> list[Value]:
         extra = [s.captured[v] if v in s.captured else s.capture_input(v.name, v) for v in outer]
         s.graph.inputs = own + extra
     return outer
-
-
-@importer("ImageDecoder")
-def image_decoder(call: Call) -> Result:
-    return call.emit("ImageDecoder", call[0], pixel_format=call.attr("pixel_format", "RGB"))

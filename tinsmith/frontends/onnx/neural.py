@@ -6,29 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.formats.onnx_names import POOL
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 from tinsmith.ops.precision import is_half
 from tinsmith.ops.resize import unless_empty
 
-POOL = {
-    "kernel_shape": "kernel", "strides": "stride", "pads": "pad", "dilations": "dilation",
-    "auto_pad": "auto_pad", "ceil_mode": "ceil_mode",
-}  # fmt: skip
-"""ONNX's attribute of a pooling -> ours."""
-AVERAGE_POOL = {**POOL, "count_include_pad": "count_include_pad"}
-
 
 @importer("MaxPool")
 def max_pool(call: Call) -> Result:
-    attrs = renamed(call, "MaxPool", {**POOL, "storage_order": "storage_order"})
+    attrs = renamed(call, "MaxPool", f"{POOL} storage_order")
     return call.emit("MaxPool", call[0], with_indices=call.wants(1), **attrs)
-
-
-@importer("AveragePool")
-def average_pool(call: Call) -> Result:
-    return call.emit("AveragePool", call[0], **renamed(call, "AveragePool", AVERAGE_POOL))
 
 
 @importer("LpPool")
@@ -130,17 +119,16 @@ def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
 
 
 _RESIZE = (
-    "coordinate_transformation_mode", "cubic_coeff_a", "extrapolation_value",
-    "keep_aspect_ratio_policy", "mode", "nearest_mode",
-)  # fmt: skip
+    "coordinate_transformation_mode cubic_coeff_a extrapolation_value keep_aspect_ratio_policy "
+    "mode nearest_mode antialias exclude_outside axes"
+)
 
 
 @importer("Resize")
 def resize(call: Call) -> Result:
     if call.opset < 11:
         return _legacy_resize(call, call[1])
-    attrs = call.given(*_RESIZE, "axes")
-    attrs |= {n: bool(call.attr(n)) for n in ("antialias", "exclude_outside") if call.attr(n)}
+    attrs = renamed(call, "Resize", _RESIZE)
     crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     roi = call.arg(1) if crops else None
     scales, sizes = (unless_empty(call.arg(i)) for i in (2, 3))
@@ -269,9 +257,3 @@ def attention(call: Call) -> Result:
     if scores and not present:
         return y[0], None, None, y[1]
     return y
-
-
-@importer("SpaceToDepth")
-def space_to_depth(call: Call) -> Result:
-    size, mode = call.required("blocksize"), call.attr("mode", "DCR")
-    return call.emit("SpaceToDepth", call[0], blocksize=size, mode=mode)

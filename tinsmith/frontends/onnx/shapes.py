@@ -34,12 +34,6 @@ def constant_of_shape(call: Call) -> Result:
     return call.emit("ConstantOfShape", call[0], value=number, dtype=dtype)
 
 
-@importer("Range")
-def arange(call: Call) -> Result:
-    call.ignore("stash_type")
-    return call.emit("Range", call[0], call[1], call[2])
-
-
 @importer("Squeeze", "Unsqueeze")
 def squeeze(call: Call) -> Result:
     axes = call.attr("axes")
@@ -132,21 +126,3 @@ def dropout(call: Call) -> Result:
     dtype = "bool" if call.opset >= 10 else x.dtype.name
     value = True if dtype == "bool" else 1
     return x, call.emit("ConstantOfShape", call.emit("Shape", x), value=value, dtype=dtype)
-
-
-@importer("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike")
-def random(call: Call) -> Result:
-    like = call.type.endswith("Like")
-    names = ("mean", "scale") if "Normal" in call.type else ("low", "high")
-    attrs = call.given(*names, "seed")
-    if like:
-        return call.emit(call.type, call[0], dtype=call.dtype("dtype"), **attrs)
-    dtype = call.dtype("dtype", "float32")
-    return call.emit(call.type, shape=call.required("shape"), dtype=dtype, **attrs)
-
-
-@importer("Bernoulli", "Multinomial")
-def draws(call: Call) -> Result:
-    default = "int32" if call.type == "Multinomial" else None
-    attrs = {"dtype": call.dtype("dtype", default), **call.given("seed", "sample_size")}
-    return call.emit(call.type, call[0], **attrs)

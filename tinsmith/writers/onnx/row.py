@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinsmith.formats.onnx_messages import attribute_proto, code_of
+from tinsmith.formats.onnx_names import pairs_of
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.writers.rows import Inexpressible, Rows
@@ -41,17 +42,17 @@ class Row:
     def outs(self) -> list[str]:
         return [self.scope.name(v) for v in self.node.outputs]
 
-    def given(self, names: str | dict[str, str]) -> dict[str, Any]:
-        """Return, under ONNX's names, the attributes that are neither None nor our operator's
-        defaults. `names`: ONNX's name -> ours, or as text, "axis epsilon=eps"."""
+    def given(self, names: str) -> dict[str, Any]:
+        """Return, under ONNX's names, those of the attributes `names` ("axis epsilon=eps":
+        `pairs_of`) that are neither None nor our operator's defaults; an element type (`dtype`)
+        also if it is the default."""
         defaults = OPS[self.node.op.name].attrs
         found = {}
-        if isinstance(names, str):
-            pairs = (name.partition("=") for name in names.split())
-            names = {theirs: ours or theirs for theirs, _, ours in pairs}
-        for theirs, ours in names.items():
+        for theirs, ours in pairs_of(names):
             value, default = self.node.attrs[ours], defaults[ours]
-            if value is not None and (default is inspect.Parameter.empty or value != default):
+            if value is not None and ours == "dtype":
+                found[theirs] = code_of(value)
+            elif value is not None and (default is inspect.Parameter.empty or value != default):
                 found[theirs] = float(value) if isinstance(default, float) else value
         return found
 

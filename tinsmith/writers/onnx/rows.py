@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.formats.onnx_messages import code_of, type_proto
-from tinsmith.formats.onnx_names import table
+from tinsmith.formats.onnx_names import POOL, TABLE
 from tinsmith.frontends.onnx.arithmetic import REDUCTIONS
 from tinsmith.graph import SequenceType, Type
 from tinsmith.ops.precision import is_half
@@ -15,13 +15,12 @@ from tinsmith.ops.quant import divided_in
 from tinsmith.writers.onnx.row import ML, MS, Row, Write, row
 from tinsmith.writers.rows import Inexpressible
 
-_WINDOW = "strides=stride pads=pad dilations=dilation auto_pad ceil_mode kernel_shape=kernel"
 _GATED = "activations activation_alpha activation_beta clip direction hidden_size layout"
 
 SAME = (
     "Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "And", "Or", "Xor", "Equal", "Less",
     "LessOrEqual", "Greater", "GreaterOrEqual", "PRelu", "Identity", "Squeeze", "Unsqueeze",
-    "Slice", "Tile", "Range", "SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength",
+    "Slice", "Tile", "SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength",
     "SequenceConstruct", "OptionalGetElement", "OptionalHasElement",
 )  # fmt: skip
 """Operators of the same name and without attributes; `onnx_names` has those for which importer and
@@ -35,9 +34,8 @@ ROWS_OF_ONE: dict[str, tuple[str, str]] = {
     "TopK": ("TopK", "axis largest sorted"),
     "DFT": ("DFT", "inverse onesided"),
     "STFT": ("STFT", "onesided"),
-    "MaxPool": ("MaxPool", f"{_WINDOW} storage_order"),
-    "AveragePool": ("AveragePool", f"{_WINDOW} count_include_pad"),
-    "LpPool": ("LpPool", f"{_WINDOW} p"),
+    "MaxPool": ("MaxPool", f"{POOL} storage_order"),
+    "LpPool": ("LpPool", f"{POOL} p"),
     "BatchNorm": ("BatchNormalization", "epsilon=eps"),
     "GroupNorm": ("GroupNormalization", "num_groups=groups epsilon=eps"),
     "RMSNorm": ("RMSNormalization", "axis epsilon=eps"),
@@ -49,19 +47,21 @@ ROWS_OF_ONE: dict[str, tuple[str, str]] = {
     "RNN": ("RNN", _GATED),
     "GRU": ("GRU", f"{_GATED} linear_before_reset"),
     "SoftmaxCrossEntropyLoss": ("SoftmaxCrossEntropyLoss", "ignore_index reduction"),
+    "SequenceEmpty": ("SequenceEmpty", "dtype"),
     "ConcatFromSequence": ("ConcatFromSequence", "axis new_axis"),
     "SplitToSequence": ("SplitToSequence", "axis keepdims"),
-    "ImageDecoder": ("ImageDecoder", "pixel_format"),
 }  # fmt: skip
 """Our operator -> (ONNX operator, names of attributes as for `Row.given`)."""
 
 
-def one_to_one(type: str, names: str | dict[str, str]) -> Write:
+def one_to_one(type: str, names: str) -> Write:
     return lambda r: r.end(type, *r.node.inputs, **r.given(names))
 
 
-for _type, (_ours, _names) in table().items():
-    if _ours not in ("HardSwish", "Mod", "RotaryEmbedding", "Swish"):  # `expanded` has these
+_EXPANDED = ("HardSwish", "Mod", "RotaryEmbedding", "SpaceToDepth", "Swish")
+"""Operators that `expanded` writes, though the importer reads them as one to one."""
+for _type, (_ours, _names) in TABLE.items():
+    if _ours not in _EXPANDED:
         row.register(_ours, one_to_one(_type, _names))
 for _ours, (_type, _text) in ROWS_OF_ONE.items():
     row.register(_ours, one_to_one(_type, _text))
@@ -69,37 +69,7 @@ for _ours, (_type, _text) in ROWS_OF_ONE.items():
 
 # ---- element types, which ONNX has as numbers
 
-
-def typed(type: str, theirs: str, names: str) -> Write:
-    """Return a function that writes a node as the ONNX operator `type`. Our attribute `dtype` is
-    ONNX's `theirs`, left out if it is None; `names` are the other attributes (`Row.given`)."""
-
-    def write(r: Row) -> None:
-        code = None if r.dtype is None else code_of(r.dtype)
-        r.end(type, *r.node.inputs, **{theirs: code}, **r.given(names))
-
-    return write
-
-
-_BY_TYPE = {
-    "EyeLike": ("dtype", "k"),
-    "Bernoulli": ("dtype", "seed"),
-    "Multinomial": ("dtype", "sample_size seed"),
-    "RandomNormal": ("dtype", "shape mean scale seed"),
-    "RandomUniform": ("dtype", "shape low high seed"),
-    "RandomNormalLike": ("dtype", "mean scale seed"),
-    "RandomUniformLike": ("dtype", "low high seed"),
-    "SequenceEmpty": ("dtype", ""),
-    "HannWindow": ("output_datatype", "periodic"),
-    "HammingWindow": ("output_datatype", "periodic"),
-    "BlackmanWindow": ("output_datatype", "periodic"),
-    "MelWeightMatrix": ("output_datatype", ""),
-}
-for _ours, (_theirs, _text) in _BY_TYPE.items():
-    row.register(_ours, typed(_ours, _theirs, _text))
-
-
-_dequantize = typed("DequantizeLinear", "output_dtype", "axis block_size")
+_dequantize = one_to_one("DequantizeLinear", "output_dtype=dtype axis block_size")
 
 
 @row("DequantizeLinear")
