@@ -67,34 +67,13 @@ def raw(array: np.ndarray[Any, Any]) -> bytes:
 def attribute_proto(name: str, value: Any) -> Any:
     """The AttributeProto `name` of a Python value: a number, text, an array, a message (GraphProto,
     TypeProto), or a list of numbers or texts."""
-    from onnx import AttributeProto, GraphProto, TypeProto
+    from onnx import AttributeProto, helper
 
-    proto = AttributeProto(name=name)
-    if isinstance(value, bool | int | np.integer):
-        proto.type, proto.i = AttributeProto.INT, int(value)
-    elif isinstance(value, float | np.floating):
-        proto.type, proto.f = AttributeProto.FLOAT, float(value)
-    elif isinstance(value, str):
-        proto.type, proto.s = AttributeProto.STRING, value.encode()
-    elif isinstance(value, np.ndarray):
-        proto.type = AttributeProto.TENSOR
-        proto.t.CopyFrom(tensor_proto(value, ""))
-    elif isinstance(value, GraphProto):
-        proto.type = AttributeProto.GRAPH
-        proto.g.CopyFrom(value)
-    elif isinstance(value, TypeProto):
-        proto.type = AttributeProto.TYPE_PROTO
-        proto.tp.CopyFrom(value)
-    elif all(isinstance(v, str) for v in value) and value:
-        proto.type = AttributeProto.STRINGS
-        proto.strings.extend(v.encode() for v in value)
-    elif any(isinstance(v, float) for v in value):
-        proto.type = AttributeProto.FLOATS
-        proto.floats.extend(map(float, value))
-    else:
-        proto.type = AttributeProto.INTS
-        proto.ints.extend(map(int, value))
-    return proto
+    if isinstance(value, np.ndarray):
+        value = tensor_proto(value, "")
+    empty = isinstance(value, list | tuple) and not value
+    kind = AttributeProto.INTS if empty else None  # which an empty list does not tell
+    return helper.make_attribute(name, value, attr_type=kind)
 
 
 def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, inside: int) -> None:
