@@ -27,9 +27,6 @@ IMPORTERS = Importers(
     "the commands in an installed package: docs/pnnx.md, Operators of your own",
 )
 
-SIGNATURES: dict[str, inspect.Signature] = {}
-"""Operator type -> the signature of its importer function, without the node."""
-
 REDUNDANT = (
     "in_channels", "out_channels", "kernel_size", "num_features", "num_parameters", "affine",
     "elementwise_affine", "track_running_stats", "in_features", "out_features", "num_embeddings",
@@ -93,7 +90,6 @@ def operator(*types: str) -> Callable[[Function], Function]:
             return function(node, *args, **named)
 
         for type in types:
-            SIGNATURES[type] = signature
             IMPORTERS.register(type, run)
         return function
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature
+from inspect import Parameter
 from typing import Any
 
 from tinsmith.frontends.pnnx.expression import BINARY, UNARY, common
-from tinsmith.frontends.pnnx.node import IMPORTERS, SIGNATURES, PnnxNode, operator
+from tinsmith.frontends.pnnx.node import IMPORTERS, PnnxNode, operator
 
 NEEDED = Parameter.empty
 """As a default: the parameter must be there."""
@@ -63,12 +63,7 @@ def _register(op: str, types: str, attrs: dict[str, tuple[str, Any]]) -> None:
         more = [node.ints(given.pop("1"))] if "1" in given else []
         return node.emit(op, *node.inputs, *more, **given)
 
-    kinds = [Parameter("inputs", Parameter.VAR_POSITIONAL)]
-    named = {theirs: default for theirs, default in attrs.values() if theirs}
-    kinds += [Parameter(n, Parameter.KEYWORD_ONLY, default=d) for n, d in named.items()]
-    for type in types.split():
-        SIGNATURES[type] = Signature(kinds)
-        IMPORTERS.register(type, run)
+    IMPORTERS(*types.split())(run)
 
 
 for _op, _types, _attrs in ROWS:
