@@ -4,7 +4,6 @@ or given as a pair."""
 from __future__ import annotations
 
 import io
-import os
 import re
 import zipfile
 from pathlib import Path
@@ -35,17 +34,17 @@ def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
     weights; a zip of both; or a pair (param, bin) of paths or bytes. Return (file name, "" for
     bytes; layers with their weights; files opened). With a seed, weights are drawn at random
     instead of read. Raises ModelFileError, ImportFailed, BudgetExceeded."""
+    param, bin = source if isinstance(source, tuple) else (source, None)
+    file, data, files = opened(param)
     weights: memoryview | None = None
-    if isinstance(source, tuple):
-        file, data, files = opened(source[0])
-        _, weights, more = opened(source[1])
+    if bin is None and bytes(data[:4]) == ZIP:
+        data, weights = _unpacked(data, file)
+    elif bin is None and file and seed is None:
+        beside = _bin_of(Path(param))
+        bin = beside if beside.is_file() else None
+    if bin is not None:
+        _, weights, more = opened(bin)
         files |= more
-    else:
-        file, data, files = opened(source)
-        if bytes(data[:4]) == ZIP:
-            data, weights = _unpacked(data, file)
-        elif isinstance(source, str | os.PathLike) and seed is None:
-            weights = _beside(Path(source), files)
     name = file or "the model"
     layers = read_param(data, name)
     if seed is not None:
@@ -68,17 +67,6 @@ def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
 def _bin_of(path: Path) -> Path:
     """The path of a .param file's weights: net.bin for net.param and net.param.bin."""
     return path.with_name(path.name.removesuffix(".param.bin").removesuffix(".param") + ".bin")
-
-
-def _beside(path: Path, files: Files) -> memoryview | None:
-    """Map the .bin file beside a .param file; None if there is none. Raises ModelFileError."""
-    weights = _bin_of(path)
-    if not weights.is_file() or weights == path:
-        return None
-    try:
-        return memoryview(files.map(weights))
-    except OSError as error:
-        raise ModelFileError(f"{str(weights)!r} cannot be read: {error}") from error
 
 
 def _unpacked(data: memoryview, file: str) -> tuple[memoryview, memoryview | None]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count as counter
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import ImportFailed, ModelFileError, counted, suggest
 from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.formats.ncnn.schema import MOST_PARAMS, Param, Schema
 from tinsmith.records import dataclass
@@ -52,39 +52,38 @@ class Layer:
         return LAYERS[self.type]
 
 
-class _Unknown:
-    """Collects the layers of unknown types in a file; `finish` raises ImportFailed with all, if
-    any."""
-
-    def __init__(self, model: str) -> None:
-        self.model, self.types = model, dict[str, list[str]]()
-
-    def finish(self) -> None:
-        if self.types:
-            from tinsmith.errors import ImportFailed, counted, suggest
-
-            lines = [
-                f"  {type} x{len(names)}: there is no layer type of that name."
-                f"{suggest(type, LAYERS)} [{', '.join(map(repr, names[:3]))}]"
-                for type, names in self.types.items()
-            ]
-            raise ImportFailed(
-                f"{self.model} cannot be imported; layers of {counted(len(self.types), 'type')} "
-                "are not known:\n" + "\n".join(lines) + "\nWhat helps: register them, by "
-                "tinsmith.formats.ncnn.schema.layer_type and tinsmith.frontends.ncnn.node.layer"
-            )
+Row = tuple[Layer, dict[int, Any], str]
+"""A layer as read, still without parameters; these by number, as in the file (`_given`); and words
+for the layer in messages."""
 
 
 def read_param(data: memoryview, model: str) -> list[Layer]:
     """Read the layers of a .param file, text or binary, without weights. Raises ModelFileError, and
     ImportFailed where layer types are not known."""
     if bytes(data[:4]) == BINARY_MAGIC:
-        return _read_binary(data, model)
-    try:
-        text = bytes(data).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelFileError(f"{model} is neither text nor a binary .param file") from error
-    return _read_text(text, model)
+        rows, convert = _binary_rows(data, model), _from_bytes
+    else:
+        rows, convert = _text_rows(data, model), _from_text
+    layers: list[Layer] = []
+    unknown: dict[str, list[str]] = {}
+    for layer, raw, where in rows:
+        if layer.type in LAYERS:
+            layer.given = _given(layer.schema, raw, where, convert)
+            layers.append(layer)
+        else:
+            unknown.setdefault(layer.type, []).append(layer.name)
+    if unknown:
+        lines = [
+            f"  {type} x{len(names)}: there is no layer type of that name."
+            f"{suggest(type, LAYERS)} [{', '.join(map(repr, names[:3]))}]"
+            for type, names in unknown.items()
+        ]
+        raise ImportFailed(
+            f"{model} cannot be imported; layers of {counted(len(unknown), 'type')} "
+            "are not known:\n" + "\n".join(lines) + "\nWhat helps: register them, by "
+            "tinsmith.formats.ncnn.schema.layer_type and tinsmith.frontends.ncnn.node.layer"
+        )
+    return layers
 
 
 # ---- text
@@ -128,13 +127,15 @@ class _Tokens:
         return int(found[1][:12]), found[2]
 
 
-def _read_text(text: str, model: str) -> list[Layer]:
-    tokens, unknown = _Tokens(text, model), _Unknown(model)
+def _text_rows(data: memoryview, model: str) -> Iterator[Row]:
+    try:
+        tokens = _Tokens(bytes(data).decode("utf-8"), model)
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{model} is neither text nor a binary .param file") from error
     if tokens.take("the number 7767517") != str(MAGIC):
         raise ModelFileError(f"{model} does not begin with {MAGIC}")
     count = tokens.count("the number of layers", 1)
     tokens.count("the number of values", 1)
-    layers = []
     for i in range(count):
         line = tokens.line()
         type, name = tokens.take(f"layer {i} of {count}"), tokens.take(f"the name of layer {i}")
@@ -145,14 +146,9 @@ def _read_text(text: str, model: str) -> list[Layer]:
         while (pair := tokens.param()) is not None:
             id, value = pair
             raw[LISTS - id if id <= LISTS else id] = value if id > LISTS else (value,)
-        if type not in LAYERS:
-            unknown.types.setdefault(type, []).append(name)
-            continue
-        given = _given(LAYERS[type], raw, where, _from_text)
-        layers.append(Layer(type, name, inputs, outputs, given, {}))
-        layers[-1].line = line
-    unknown.finish()
-    return layers
+        layer = Layer(type, name, inputs, outputs, {}, {})
+        layer.line = line
+        yield layer, raw, where
 
 
 def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> dict[str, Any]:
@@ -241,11 +237,10 @@ class _Words:
         return number
 
 
-def _read_binary(data: memoryview, model: str) -> list[Layer]:
-    words, unknown = _Words(data, model), _Unknown(model)
+def _binary_rows(data: memoryview, model: str) -> Iterator[Row]:
+    words = _Words(data, model)
     count, values = words.int("the number of layers", 1), words.int("the number of values", 1)
     types = {number: type for type, number in _type_numbers().items()}
-    layers = []
     for i in range(count):
         number = words.int(f"the type of layer {i}")
         type = types.get(number, f"number {number}")
@@ -266,14 +261,8 @@ def _read_binary(data: memoryview, model: str) -> list[Layer]:
                 )
             else:
                 raw[id] = words.bytes(4, where)
-        if type not in LAYERS:
-            unknown.types.setdefault(type, []).append(f"layer {i}")
-            continue
-        given = _given(LAYERS[type], raw, where, _from_bytes)
-        inputs, outputs = names
-        layers.append(Layer(type, f"{type.lower()}{i}", inputs, outputs, given, {}))
-    unknown.finish()
-    return layers
+        name = f"{type.lower()}{i}" if number in types else f"layer {i}"
+        yield Layer(type, name, *names, {}, {}), raw, where
 
 
 def _type_numbers() -> dict[str, int]:
