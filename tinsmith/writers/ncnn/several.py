@@ -93,15 +93,8 @@ def attention(w: Writer, node: Node) -> None:
     arrays = {"out": back.T, "out_b": bias}
     for name, (_, weight, added, _) in zip("qkv", parts, strict=True):
         arrays |= {name: weight.T, f"{name}_b": added}
-    w.taken |= set(taken)
-
-    def write() -> None:
-        packed = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
-        names = [w.blob(v) for v in values]
-        outputs = [term.output, *node.outputs[1:]]
-        w.layer("MultiHeadAttention", node.name, names, outputs, given, **packed)
-
-    w.claimed[node] = write
+    outputs = [term.output, *node.outputs[1:]]
+    w.claim_as(node, taken, "MultiHeadAttention", values, outputs, given, **arrays)
 
 
 def embedding(w: Writer, node: Node) -> None:

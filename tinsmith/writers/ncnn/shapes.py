@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinsmith.frontends.ncnn.node import LETTERS
-from tinsmith.frontends.ncnn.shapes import AUTO
+from tinsmith.frontends.ncnn.shapes import AUTO, ORDERS
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.writer import Writer, writes
@@ -50,18 +50,13 @@ def crop(w: Writer, node: Node) -> None:
     return w.layer("Crop", node.name, [w.blob(x)], [node.output], given)
 
 
-ORDERS = {2: "wh hw", 3: "whc hwc wch cwh hcw chw", 4: "whdc hwdc wdhc dwhc hdwc dhwc whcd hwcd "
-          "wchd cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw "
-          "dchw cdhw"}  # fmt: skip
-
-
 @writes("Transpose")
 def permute(w: Writer, node: Node) -> None:
     rank = len(w.dims(node.output))
     perm = node.attrs["perm"] or tuple(reversed(range(rank + 1)))
     need(perm[0] == 0 and rank > 1, "it moves the batch")
     name = "".join(LETTERS[rank][p - 1] for p in reversed(perm[1:]))
-    given = {"order_type": ORDERS[rank].split().index(name)}
+    given = {"order_type": ORDERS[rank].index(name)}
     w.layer_of("Permute", node, given)
 
 
