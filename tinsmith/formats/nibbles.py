@@ -19,13 +19,16 @@ def packed_size(dtype: np.dtype[Any], count: int) -> int:
     return -(-count * bits // 8)
 
 
-def packed(flat: Array) -> Array:
-    """Pack a flat array, of a type in `BITS`, into bytes (uint8)."""
-    bits = BITS[flat.dtype.name]
-    each, size = 8 // bits, packed_size(flat.dtype, flat.size)
-    codes = np.zeros(size * each, np.uint8)
-    codes[: flat.size] = flat.view(np.uint8) & ((1 << bits) - 1)
-    moved = codes.reshape(size, each) << np.arange(0, 8, bits, dtype=np.uint8)
+def packed(array: Array) -> Array:
+    """The elements of an array as flat bytes (uint8) of a file, those of 4 and 2 bits packed."""
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if array.dtype.name not in BITS:
+        return codes
+    bits = BITS[array.dtype.name]
+    each, size = 8 // bits, packed_size(array.dtype, array.size)
+    filled = np.zeros(size * each, np.uint8)
+    filled[: array.size] = codes & ((1 << bits) - 1)
+    moved = filled.reshape(size, each) << np.arange(0, 8, bits, dtype=np.uint8)
     return np.bitwise_or.reduce(moved, axis=1).astype(np.uint8)
 
 

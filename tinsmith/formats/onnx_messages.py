@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.formats.nibbles import BITS, packed, packed_size
+from tinsmith.formats.nibbles import packed, packed_size
 from tinsmith.formats.onnx import DTYPES
 from tinsmith.formats.whole import whole_file
 from tinsmith.graph import OptionalType, SequenceType, Type
@@ -58,10 +58,9 @@ def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
 
 def raw(array: np.ndarray[Any, Any]) -> bytes:
     """The elements of an array as in a file: little-endian, those of 4 and 2 bits packed."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype.byteorder == ">":
-        flat = flat.astype(flat.dtype.newbyteorder("<"))
-    return packed(flat).tobytes() if flat.dtype.name in BITS else flat.tobytes()
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return packed(array).tobytes()
 
 
 def attribute_proto(name: str, value: Any) -> Any:

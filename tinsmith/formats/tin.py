@@ -45,17 +45,11 @@ def graph_sections(graph: Graph) -> dict[str, Any]:
         if array.dtype == object:
             raise ModelFileError(f"the constant {name!r} holds text, which a .tin file cannot keep")
         kind = array.dtype.name
-        if kind in BITS:
-            flat = np.ascontiguousarray(array).reshape(-1)
-            table[name] = (f"{kind}{PACKED}", list(array.shape), at)
-            array = packed(flat)
-        else:
-            table[name] = (kind, list(array.shape), at)
-        arrays.append((at, array))
-        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        table[name] = (f"{kind}{PACKED}" if kind in BITS else kind, list(array.shape), at)
+        arrays.append((at, packed(array)))
+        at += -(-arrays[-1][1].size // ALIGNMENT) * ALIGNMENT
     blob = np.zeros(at, np.uint8)
-    for offset, array in arrays:
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for offset, flat in arrays:
         blob[offset : offset + flat.size] = flat
     head = {
         "table": table,
