@@ -31,7 +31,7 @@ from tinsmith.errors import ModelFileError
 from tinsmith.formats.mapped import Files, MappedFile, open_file
 from tinsmith.formats.whole import whole_file
 from tinsmith.hashing import blake2b
-from tinsmith.plain import Misfit, decode
+from tinsmith.plain import decode
 
 T = TypeVar("T")
 Hook = Callable[[dict[str, Any]], Any]
@@ -227,18 +227,12 @@ class Container:
         except UnicodeDecodeError as error:
             raise ModelFileError(f"{self.path}: section {name!r} is not text") from error
 
-    def json(self, name: str, hook: Hook | None = None) -> Any:
-        try:
-            return json.loads(self.text(name), object_hook=hook)
-        except (ValueError, RecursionError) as error:
-            raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
-
     def data(self, name: str, hint: type[T], hook: Hook | None = None) -> T:
         """Read the JSON of a section as a value of the type `hint` (`plain.decode`). `hook` may
         replace JSON objects, as json's `object_hook`. Raises ModelFileError if it does not fit."""
         try:
-            return decode(hint, self.json(name, hook))
-        except Misfit as error:
+            return decode(hint, json.loads(self.text(name), object_hook=hook))
+        except (ValueError, RecursionError) as error:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
 
 
