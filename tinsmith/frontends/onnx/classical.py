@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.arithmetic import cast
-from tinsmith.frontends.onnx.call import Call, Importer, Result, Unsupported, importer
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.trees import Trees, from_lists, from_tensors
 from tinsmith.graph import Value
 from tinsmith.ops.classical import AGGREGATES
@@ -18,11 +18,7 @@ _FLOATS = ("float32", "float64")
 
 def ml(*names: str) -> Any:
     """Decorator: register an importer function for operators of these names in ai.onnx.ml."""
-
-    def register(function: Importer) -> Importer:
-        return importer(*(f"ai.onnx.ml.{n}" for n in names))(function)
-
-    return register
+    return importer(*(f"ai.onnx.ml.{n}" for n in names))
 
 
 def _floating(call: Call, x: Value) -> Value:
@@ -204,7 +200,8 @@ def labels_of(call: Call, ints: str) -> Array:
     return np.array(words, object) if words else np.array(numbers, np.int64)
 
 
-def _largest(call: Call, scores: Value, labels: Array) -> Value:
+def largest(call: Call, scores: Value, labels: Array) -> Value:
+    """[n]: the label of the largest score of each row of `scores` [n, classes]."""
     best = call.emit("ArgReduce", scores, kind="max", axis=1, keepdims=False)
     return call.emit("Gather", call.const(labels), best, axis=0)
 
@@ -265,7 +262,7 @@ def linear_classifier(call: Call) -> Result:
     rows = rows or (len(call.required("coefficients")) // width if width else 1)
     scores = _linear(call, rows, width)
     if rows > 1:
-        return _largest(call, scores, labels), post_transform(call, scores)
+        return largest(call, scores, labels), post_transform(call, scores)
     if len(labels) != 2:
         raise Unsupported(f"one row of coefficients for {len(labels)} labels")
     return _above(call, scores, 0.0, labels), _two(call, scores, rest=True)
@@ -303,7 +300,7 @@ def tree_classifier(call: Call) -> Result:
     ids = set(trees.target.tolist())
     if len(labels) != 2 or ids not in ({0}, {1}):
         scores = _scores(call, trees, len(labels), "SUM")
-        return _largest(call, scores, labels), post_transform(call, scores)
+        return largest(call, scores, labels), post_transform(call, scores)
     scores = _scores(call, trees, 1 + max(ids), "SUM")
     positive = bool((trees.weight >= 0).all())
     limit, one = 0.5 if positive else 0.0, call.ints(1)

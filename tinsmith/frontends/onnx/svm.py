@@ -14,7 +14,7 @@ import numpy as np
 from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported
-from tinsmith.frontends.onnx.classical import labels_of, ml, post_transform
+from tinsmith.frontends.onnx.classical import labels_of, largest, ml, post_transform
 from tinsmith.graph import Value
 
 PROBABILITY = 1e-7
@@ -23,10 +23,6 @@ PROBABILITY = 1e-7
 
 def _vector(call: Call, name: str) -> Array:
     return np.asarray(call.attr(name, []), np.float32)
-
-
-def _scalar(call: Call, number: float) -> Value:
-    return call.const(np.array(number, np.float32))
 
 
 def _vectors(call: Call, count: int) -> Array:
@@ -57,10 +53,10 @@ def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]
     dot = call.emit("MatMul", x, np.ascontiguousarray(vectors.T, np.float32))
     if kind not in ("POLY", "SIGMOID"):
         raise Unsupported(f"kernel_type is {kind!r}, not LINEAR, POLY, RBF or SIGMOID")
-    scaled = call.emit("Add", call.emit("Mul", dot, _scalar(call, gamma)), _scalar(call, offset))
+    scaled = call.emit("Add", call.emit("Mul", dot, call.number(gamma, x)), call.number(offset, x))
     if kind == "SIGMOID":
         return call.emit("Tanh", scaled)
-    return call.emit("Pow", scaled, _scalar(call, int(degree)))
+    return call.emit("Pow", scaled, call.number(int(degree), x))
 
 
 def _radial(call: Call, x: Value, vectors: Array, gamma: float) -> Value:
@@ -73,8 +69,8 @@ def _radial(call: Call, x: Value, vectors: Array, gamma: float) -> Value:
     dot = call.emit("MatMul", x, np.ascontiguousarray(-2 * away.T, np.float32))
     squares = call.const((away * away).sum(axis=1), np.float32)
     distance = call.emit("Add", call.emit("Add", dot, own), squares)
-    distance = call.emit("Max", distance, _scalar(call, 0))
-    return call.emit("Exp", call.emit("Mul", distance, _scalar(call, -gamma)))
+    distance = call.emit("Max", distance, call.number(0, x))
+    return call.emit("Exp", call.emit("Mul", distance, call.number(-gamma, x)))
 
 
 @ml("SVMRegressor")
@@ -91,8 +87,8 @@ def svm_regressor(call: Call) -> Result:
         y = call.emit("MatMul", cast(call, call[0], "float32"), weights.reshape(-1, 1))
     y = call.emit("Add", y, call.const(rho[:1]))
     if call.attr("one_class", 0):
-        above = call.emit("Greater", y, _scalar(call, 0))
-        y = call.emit("Where", above, _scalar(call, 1), _scalar(call, -1))
+        above = call.emit("Greater", y, call.number(0, y))
+        y = call.emit("Where", above, call.number(1, y), call.number(-1, y))
     return post_transform(call, y)
 
 
@@ -115,7 +111,7 @@ def svm_classifier(call: Call) -> Result:
     best = call.emit("ArgReduce", scores, kind="max", axis=1, keepdims=False)
     if rho.size == 1 and len(labels) == 2 and (weights >= 0).all():
         top = call.emit("Reduce", scores, call.ints(1), kind="max", keepdims=False)
-        sure = call.emit("GreaterOrEqual", top, _scalar(call, 0.5))
+        sure = call.emit("GreaterOrEqual", top, call.number(0.5, top))
         best = call.emit("Where", sure, call.const(np.array(1)), best)
     elif rho.size == 1 and len(labels) != 2:
         raise Unsupported(f"one rho tells nothing of {len(labels)} labels")
@@ -136,9 +132,7 @@ def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -
         raise Unsupported(f"{rho.size} rho for {len(pairs)} pairs of classes")
     table = _pair_weights(weights.reshape(classes - 1, total), counts, pairs)
     scores = call.emit("Add", _sums(call, _vectors(call, total), table), call.const(rho))
-    best = call.emit("ArgReduce", _votes(call, scores, pairs, classes), kind="max", axis=1,
-                     keepdims=False)  # fmt: skip
-    label = call.emit("Gather", call.const(labels), best, axis=0)
+    label = largest(call, _votes(call, scores, pairs, classes), labels)
     slopes, shifts = _vector(call, "prob_a"), _vector(call, "prob_b")
     if slopes.size:
         return label, post_transform(call, _probabilities(call, scores, slopes, shifts, classes))
@@ -167,7 +161,7 @@ def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int
     for k, (i, j) in enumerate(pairs):
         first[j] += 1
         change[k, i], change[k, j] = 1, -1
-    won = call.emit("Cast", call.emit("Greater", scores, _scalar(call, 0)), to="float32")
+    won = call.emit("Cast", call.emit("Greater", scores, call.number(0, scores)), to="float32")
     return call.emit("Add", call.emit("MatMul", won, change), call.const(first))
 
 
