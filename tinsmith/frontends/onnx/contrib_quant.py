@@ -46,19 +46,14 @@ def unary(call: Call) -> Result:
     return _low(call, y, 3, call[0])
 
 
-@importer(_MS + "QLinearGlobalAveragePool")
-def global_average(call: Call) -> Result:
-    if call.attr("channels_last", 0):
-        raise Unsupported("channels_last is not supported")
-    return _low(call, call.emit("GlobalPool", _real(call, 0)), 3, call[0])
-
-
-@importer(_MS + "QLinearAveragePool")
+@importer(_MS + "QLinearAveragePool", _MS + "QLinearGlobalAveragePool")
 def average_pool(call: Call) -> Result:
     if call.attr("channels_last", 0):
         raise Unsupported("channels_last is not supported")
-    attrs = renamed(call, *RENAMED["AveragePool"])
-    y = call.emit("AveragePool", _real(call, 0), **attrs)
+    if "Global" in call.type:
+        y = call.emit("GlobalPool", _real(call, 0))
+    else:
+        y = call.emit("AveragePool", _real(call, 0), **renamed(call, *RENAMED["AveragePool"]))
     return _low(call, y, 3, call[0])
 
 

@@ -72,20 +72,17 @@ class Scope(nodes.Scope):
             return self.env[name]
         outer = self.parent.look_up(name) if self.parent else None
         if isinstance(outer, TensorList):
-            items = [self.captured.get(v) or self._capture(v, v.name) for v in outer.items]
+            items = [self._inner(v, v.name) for v in outer.items]
             self.env[name] = TensorList(items, outer.dtype)
-            return self.env[name]
-        if isinstance(outer, Value):
-            inner = self.captured.get(outer)
-            if inner is None:
-                inner = self._capture(outer, name)
-            self.env[name] = inner
-            return inner
-        return outer
+        elif isinstance(outer, Value):
+            self.env[name] = self._inner(outer, name)
+        return self.env.get(name, outer)
 
-    def _capture(self, outer: Value, name: str) -> Value:
+    def _inner(self, outer: Value, name: str) -> Value:
         """The value of this graph for `outer`, a value of the enclosing graph: a copy of a
-        constant, else a new input."""
+        constant, else an input, which is made once."""
+        if outer in self.captured:
+            return self.captured[outer]
         if outer.const is not None:
             inner = self.graph.const(outer.const, name)
         else:
