@@ -29,8 +29,6 @@ def load(
     batch = {"none": None, "free": "N"}.get(str(batch), batch)
     if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
-    if random_weights is not None and (type(random_weights) is not int or random_weights < 0):
-        raise OptionError(f"random_weights is a seed, a number from 0, not {random_weights!r}")
     return graph_of(*read_pair(source, random_weights), batch, input_shapes)
 
 

@@ -49,20 +49,18 @@ def recurrent(node: Node) -> Result:
     w = _gates(node, "w", gates, hidden).reshape(d, len(gates) * hidden, -1)
     r = _gates(node, "r", gates, hidden).reshape(d, len(gates) * hidden, -1)
     b = node.weight("b", d, -1, hidden)
+    before = b[:, list(gates)]
+    behind = np.zeros_like(before)
     if node.type == "GRU":  # those of the new state apart: before and behind the reset
-        more = np.zeros_like(b[:, :3])
-        more[:, 2] = b[:, 3]
-        b = np.concatenate([b[:, list(gates)], more], axis=1)
-    else:
-        b = np.concatenate([b[:, list(gates)], np.zeros_like(b)], axis=1)
+        behind[:, 2] = b[:, 3]
+    b = np.concatenate([before, behind], axis=1).reshape(d, -1)
     sequence, *given = node.alike(*node.present)
     states = [_state(node, v) for v in given]
-    attrs: dict[str, Any] = {"direction": DIRECTIONS[node.attr("direction")], "layout": 0}
-    attrs["hidden_size"] = hidden
+    direction = DIRECTIONS[node.attr("direction")]
+    attrs: dict[str, Any] = {"direction": direction, "layout": 0, "hidden_size": hidden}
     if node.type == "GRU":
         attrs["linear_before_reset"] = True
     x = node.emit("Transpose", sequence, perm=(1, 0, 2))
-    b = b.reshape(d, -1)
     if hidden != outputs:
         p = node.weight("p", d, outputs, hidden)
         y, *last = projected_lstm(node, x, (w, r, p, b), states, attrs)

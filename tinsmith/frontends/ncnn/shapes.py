@@ -9,6 +9,7 @@ import numpy as np
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.expression import sizes_of
 from tinsmith.frontends.ncnn.node import LETTERS, Node, Result, Size, known, layer, rank, shape
+from tinsmith.frontends.ncnn.pool import PAD_MODES
 from tinsmith.graph import Value
 
 AUTO, NO_BATCH = -233, 233
@@ -316,7 +317,7 @@ def padding(node: Node) -> Result:
     if kind not in (0, 1, 2):
         raise Unsupported(f"its type {kind} is not known")
     if not node.has("values") or not node.weight("values").size or kind:
-        mode = ("constant", "edge", "reflect")[kind]
+        mode = PAD_MODES[kind]
         number = node.number(value, x) if not kind else None
         return node.emit("Pad", x, pads, number, mode=mode)
     away = node.channels(node.weight("values"), x)

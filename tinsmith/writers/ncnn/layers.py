@@ -23,7 +23,7 @@ CODES = {"SAME_UPPER": SAME, "SAME_LOWER": SAME_LOWER}
 ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}
 
 
-def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
+def windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
     """Return the padding and the attributes `names` of a node's windows as ncnn's parameters, such
     as "stride_w". `letters`: ncnn's names of the node's spatial axes, in order, as ("h", "w")."""
     n, a = len(letters), node.attrs
@@ -57,7 +57,7 @@ def conv_layer(
     n = len(w.dims(node.output)) - 1
     need(n in AXES, "it slides over too many axes")
     letters = AXES[n]
-    given = _windows(node, letters, ("stride", "dilation"))
+    given = windows(node, letters, ("stride", "dilation"))
     given |= {f"kernel_{c}": k for c, k in zip(letters, sizes[2:], strict=True)}
     if a["auto_pad"] != "NOTSET":
         need(a["auto_pad"] in CODES and not back, f"its padding is {a['auto_pad']}")
@@ -136,7 +136,7 @@ def deformable(w: Writer, node: Node) -> None:
     x, weight, offset, bias, mask = inputs_of(node)
     array = constant(weight, "its weight")
     need(node.attrs["group"] == 1, "it has groups")
-    given = _windows(node, AXES[2], ("stride", "dilation"))
+    given = windows(node, AXES[2], ("stride", "dilation"))
     given |= {
         "num_output": len(array),
         "weight_data_size": array.size,
@@ -261,7 +261,7 @@ def pool(w: Writer, node: Node, mean: bool) -> None:
     need(n in AXES and all(d == 1 for d in a["dilation"] or ()), "it has gaps, or too many axes")
     need(len(node.outputs) == 1, "its places are an output")
     letters = AXES[n]
-    given = _windows(node, letters, ("kernel", "stride")) | {"pooling_type": int(mean)}
+    given = windows(node, letters, ("kernel", "stride")) | {"pooling_type": int(mean)}
     if edges := w.edges.get(inputs_of(node)[0]):
         for i, c in enumerate(letters):
             given[BEGINS[c]] += edges[i]

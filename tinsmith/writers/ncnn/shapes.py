@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tinsmith.frontends.ncnn.node import LETTERS
+from tinsmith.frontends.ncnn.pool import PAD_MODES
 from tinsmith.frontends.ncnn.shapes import AUTO, ORDERS
+from tinsmith.frontends.ncnn.window import AXES
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn import fewer
+from tinsmith.writers.ncnn.layers import windows
 from tinsmith.writers.ncnn.writer import Writer, writes
 from tinsmith.writers.rows import constant, inputs_of, need, numbers
 
@@ -103,11 +106,10 @@ def pad(w: Writer, node: Node) -> None:
     x, _, value, axes = inputs_of(node)
     need(axes is None, "it names axes")
     mode = node.attrs["mode"]
-    kinds = {"constant": 0, "edge": 1, "reflect": 2}
-    need(mode in kinds and min(map(min, told)) >= 0, f"its mode is {mode}, or it cuts")
+    need(mode in PAD_MODES and min(map(min, told)) >= 0, f"its mode is {mode}, or it cuts")
     if mode == "constant" and fewer.edge_of_pool(w, node, told):
         return None
-    given: dict[str, Any] = {"type": kinds[mode]}
+    given: dict[str, Any] = {"type": PAD_MODES.index(mode)}
     if value is not None:
         given["value"] = float(constant(value, "its value").reshape(-1)[0])
     names = {"w": ("left", "right"), "h": ("top", "bottom")} | {
@@ -168,13 +170,9 @@ def expand(w: Writer, node: Node) -> None:
 
 @writes("Col2Im")
 def fold(w: Writer, node: Node) -> None:
-    a, image = node.attrs, numbers(inputs_of(node)[1], "its image")
+    image = numbers(inputs_of(node)[1], "its image")
     kernel = numbers(inputs_of(node)[2], "its block")
     need(len(image) == 2, "it is of pictures only")
     given = {"output_h": image[0], "output_w": image[1]}
     given |= {"kernel_h": kernel[0], "kernel_w": kernel[1]}
-    for name in ("stride", "dilation"):
-        given |= {f"{name}_{c}": n for c, n in zip("hw", a[name] or (1, 1), strict=True)}
-    sides = ("top", "left", "bottom", "right")
-    given |= {f"pad_{side}": n for side, n in zip(sides, a["pad"] or (0,) * 4, strict=True)}
-    w.layer_of("Fold", node, given)
+    w.layer_of("Fold", node, given | windows(node, AXES[2], ("stride", "dilation")))
