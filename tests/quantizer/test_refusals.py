@@ -152,6 +152,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", X[:, :, :5])
     refused(CalibrationError, r"b.npy: the data for 'x' are \[24, 3, 5, 10\]", tmp_path)
     refused(CalibrationError, r"b.npy: the data for 'x'", [tmp_path / "b.npy"])
+    np.save(tmp_path / "b.npy", np.where(X > 2, np.nan, X))
+    refused(CalibrationError, "b.npy: the data for 'x' hold NaN or infinity", tmp_path)
     (tmp_path / "none").mkdir()
     arguments = "quantize", MODEL, tmp_path / "x.onnx", "--data"
     told = tinsmith(*arguments, tmp_path / "none", code=1).output

@@ -178,7 +178,7 @@ class Samples:
 
     def _check(self) -> None:
         """Read all data once, to set `number`, `total` and `labels`. Raises CalibrationError for
-        data that are empty, have NaN or infinity, or are constant for an input in `ranged`."""
+        data that are empty, or constant for an input in `ranged`."""
         ends: dict[str, tuple[float, float]] = {}
         elements, labels = 0, list[Array]()
         for batch in self._batches(labels):
@@ -189,8 +189,6 @@ class Samples:
                 if x.dtype.kind != "f" or x.size == 0:
                     continue
                 low, high = float(x.min()), float(x.max())
-                if not (np.isfinite(low) and np.isfinite(high)):
-                    raise CalibrationError(f"the data for {name!r} hold NaN or infinity")
                 old = ends.get(name, (low, high))
                 ends[name] = min(low, old[0]), max(high, old[1])
         self.labels = np.concatenate(labels) if labels else None
@@ -216,8 +214,8 @@ def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     """Cut an array along its first axis into batches for an input v: of the input's fixed size,
     else of `batch` samples. A single sample may lack the axis; for an input of unknown or no axes
     the array is one batch. An array of v's kind, int or float, but of other bits is converted.
-    Raises CalibrationError for another type or shape, and for samples that do not fill the last
-    batch of a fixed size."""
+    Raises CalibrationError for another type or shape, for NaN or infinity, and for samples that do
+    not fill the last batch of a fixed size."""
     type_: Type = v.type
     if x.dtype != type_.dtype:
         kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}
@@ -227,6 +225,8 @@ def _cut(v: Value, x: Array, batch: int) -> list[Array]:
                 "them as for any other call"
             )
         x = x.astype(type_.dtype)
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise CalibrationError(f"the data for {v.name!r} hold NaN or infinity")
     dims = type_.shape
     if dims is None:
         return [x]

@@ -282,7 +282,8 @@ def _making(given: Any, texts: bool) -> str:
         return BY_NAME
     if isinstance(given, str | PathLike) and not texts:
         return (
-            "read the file first: .npy by numpy.load, a picture as docs/python.md says (Pictures)"
+            "read the file first: .npy by numpy.load, a picture by Pillow, as an array of floats "
+            "[1, channels, height, width]"
         )
     if given is None:
         return "give one"
