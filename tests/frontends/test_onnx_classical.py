@@ -34,6 +34,12 @@ def test_rows_are_normalised_and_rows_of_zeros_stay(norm: str) -> None:
     np.testing.assert_allclose(run(*ml("Normalizer", x, norm=norm))[0], want, rtol=1e-5, atol=1e-7)
 
 
+def test_one_hot_without_categories_of_its_type_is_refused() -> None:
+    for x, attrs in ((WORDS, {"cats_int64s": [1]}), (INTS, {"cats_strings": ["a"]}), (WORDS, {})):
+        with pytest.raises(ImportFailed, match="no categories"):
+            load(ml("OneHotEncoder", x, zeros=1, **attrs)[0])
+
+
 BINARY = {"classlabels_int64s": [5, 9], "classes": 1}
 
 

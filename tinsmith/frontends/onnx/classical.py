@@ -166,7 +166,7 @@ def one_hot_encoder(call: Call) -> Result:
     words, numbers = call.attr("cats_strings"), call.attr("cats_int64s")
     if not call.attr("zeros", 1):
         raise Unsupported("zeros=0 (an error for unknown categories) is not supported")
-    cats = np.array(words, object) if x.dtype == object else np.array(numbers or [], np.int64)
+    cats = np.array(words or [], object) if x.dtype == object else np.array(numbers or [], np.int64)
     if not cats.size:
         raise Unsupported(f"it has no categories for {x.type}")
     if x.dtype not in (np.dtype(object), np.dtype(np.int64)):

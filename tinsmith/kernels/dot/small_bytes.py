@@ -78,8 +78,8 @@ class _Digits(FewRows):
     facts are FACTS."""
 
     def prepare(self, em: Emit, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
-        """Write the block in fixed point. The bits of the greatest |x| tell the exponent e. It is at least
-        -104, so smaller numbers lose digits."""
+        """Write the block in fixed point. The bits of the greatest |x| tell the exponent e. It is
+        at least -104, so smaller numbers lose digits."""
         b, lanes, (first, size) = em.b, block_of(em.target), block
         none = b.zero(I32.x(lanes))
 
