@@ -262,7 +262,8 @@ def _binary_rows(data: memoryview, model: str) -> Iterator[Row]:
             else:
                 raw[id] = words.bytes(4, where)
         name = f"{type.lower()}{i}" if number in types else f"layer {i}"
-        yield Layer(type, name, *names, {}, {}), raw, where
+        inputs, outputs = names
+        yield Layer(type, name, inputs, outputs, {}, {}), raw, where
 
 
 def _type_numbers() -> dict[str, int]:

@@ -94,7 +94,8 @@ def attention(w: Writer, node: Node) -> None:
     for name, (_, weight, added, _) in zip("qkv", parts, strict=True):
         arrays |= {name: weight.T, f"{name}_b": added}
     outputs = [term.output, *node.outputs[1:]]
-    w.claim_as(node, taken, "MultiHeadAttention", values, outputs, given, **arrays)
+    kind = "MultiHeadAttention"
+    w.claim_as(node, taken, kind, values, outputs, given, node.name, **arrays)
 
 
 def embedding(w: Writer, node: Node) -> None:
