@@ -118,8 +118,8 @@ def _listed(inputs: Any) -> Sequence[Any]:
 
 
 def _named(node: NodeProto, inputs: Any) -> dict[str, Any]:
-    """Return the given inputs of a node by name. Raises InputNameError if they are not as many as
-    it reads."""
+    """Return name -> array for the inputs of a node. Given are a list, one array, or a dict, whose
+    other names are ignored. Raises InputNameError if these are not as many as the node reads."""
     present = [n for n in node.input if n]
     if isinstance(inputs, Mapping):
         inputs = [inputs[n] for n in present if n in inputs]

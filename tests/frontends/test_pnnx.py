@@ -47,6 +47,20 @@ def test_the_numbers_are_those_of_pytorch(name: str, backend: str) -> None:
         np.testing.assert_allclose(y, want, rtol=2e-5, atol=2e-5 * max(1, np.abs(want).max()))
 
 
+@pytest.mark.parametrize(
+    ("types", "expr", "want"),
+    [
+        (["(3)bf16"], "add(@0,2.0)", "bfloat16"), (["(3)bf16", "(3)f16"], "add(@0,@1)", "float32"),
+        (["(3)bf16", "(3)f32"], "mul(@0,@1)", "float32"), (["(3)i32"], "add(@0,2.5)", "float32"),
+        (["(3)i8", "(3)u8"], "add(@0,@1)", "int16"), (["(3)u8", "()i64"], "add(@0,@1)", "uint8"),
+        (["(3)bf16", "()f32"], "sub(@0,@1)", "bfloat16"),
+        (["()i8", "()i64"], "add(@0,@1)", "int64"),
+    ],
+)  # fmt: skip
+def test_formulas_promote_types_as_pytorch(types: list[str], expr: str, want: str) -> None:
+    assert ts.load(formula(expr, *types)).outputs[0].dtype.name == want
+
+
 KUIPER = [
     ("add/resnet_add", "ones", "add/1", (0,)), ("add/resnet_add2", "ones", "add/3", (0,)),
     ("add/resnet_add3", "ones", "add/7", (0,)), ("batchnorm/bn1", "ones", "batchnorm/bn_5", (0, 5)),

@@ -160,7 +160,7 @@ class Ptr:
     def atomic(self, how: str, value: Val | int, order: str = "monotonic") -> Val:
         """Combine the integer at this address with `value` in one operation (LLVM's `how`: add,
         sub, and, xchg), and return the integer before. `order` is LLVM's: with "release", a thread
-        that sees the new value also sees all earlier stores of this thread."""
+        that loads the new value with "acquire" also sees all earlier stores of this thread."""
         ty = self.elem
         given = value.ref if isinstance(value, Val) else str(value)
         text = f"atomicrmw {how} ptr {self.address}, {ty.llvm} {given} {order}, align {ty.nbytes}"

@@ -258,7 +258,8 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
 
 
 def _machine(key: str) -> Target | None:
-    """Return the target for a key's instruction set; None if this machine cannot run it."""
+    """Return the target for the instruction set that ends `key` (a `Target.key`); None if the set
+    is unknown or this machine cannot run it."""
     isa = key.rpartition("|")[2]
     machine = level(isa) if isa in ISAS else None
     return machine if machine is not None and runnable(machine) else None

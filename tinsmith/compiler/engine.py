@@ -22,7 +22,8 @@ EXACT_SUMS = " with exact sums of bytes, as on machines with VNNI"
 def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
     """Open an ONNX model (path, bytes, ModelProto) in ONNX Runtime, with the values `extra` as
     additional outputs; with `exact_sums` so that sums of bytes do not saturate. Raises
-    MissingPackage, ModelFileError if `model` is none of these, and EngineFailed."""
+    MissingPackage without ONNX Runtime, ModelFileError if `model` is none of these, EngineFailed
+    if it cannot be opened."""
     try:
         import onnxruntime as ort  # pyright: ignore[reportMissingImports]
     except ImportError as error:

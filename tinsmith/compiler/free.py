@@ -43,8 +43,8 @@ LEAST = 2
 """A size becomes a symbol only if it is at least this in the example: for 0 and 1, most kernels
 would be others. The program can still run with 0 and 1 where its conditions admit them."""
 ALIKE = 64
-"""The size that all free dimensions get to find which of them a model requires to be equal. It can
-be halved often. Estimated."""
+"""The size that all free dimensions get where `FreePrograms.typical` finds which of them a model
+requires to be equal; also the typical size in place of 0. It can be halved often. Estimated."""
 LARGEST = 1 << 40
 """The largest size that becomes a symbol: larger numbers mean "to the end" in Slice. Estimated."""
 
@@ -271,9 +271,9 @@ class Leaving(NamedTuple):
 
 def leaving_free(made: Compilation, signature: Signature, numbers: Collection[str] = ()) -> Leaving:
     """Replace the sizes of free dimensions in a signature by symbols, if they lie from LEAST to
-    LARGEST. Type inference finds which of them must be equal (those of x and y in `x + y`: one
-    symbol) or stay a number (channels that meet weights). `numbers`: names of dimensions that are
-    known to stay numbers. Raises TypeRuleError where sizes do not fit."""
+    LARGEST. Type inference, with these sizes as the example, finds which must be equal (those of x
+    and y in `x + y`: one symbol) or stay a number (channels that meet weights). `numbers`: names of
+    dimensions that are known to stay numbers. Raises TypeRuleError where sizes do not fit."""
     told: dict[str, str | int] = dict.fromkeys(numbers, 0)
     while True:
         scope = Scope()

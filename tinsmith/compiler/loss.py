@@ -78,7 +78,8 @@ def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
 
 
 def _between(v: Value, known: set[str]) -> list[Node]:
-    """Return the nodes that compute v from values of `known` names and constants."""
+    """Return, in no certain order, the nodes that compute v, whether or not its name is known, from
+    constants and values of `known` names."""
     assert v.producer is not None
     seen: dict[Node, None] = {}
     work = [v.producer]

@@ -98,7 +98,7 @@ def _put(
 class Draft:
     """A container whose first section is written in parts, before the others are known: `put`
     writes a part, `finish` maps the section, `commit` adds the others and gives the file its name,
-    `discard` deletes the file. The mapping stays valid in both cases.
+    `discard` deletes the file unless it has its name. The mapping stays valid after either.
 
     All but `discard` raise OSError if the file cannot be written.
     """

@@ -10,7 +10,8 @@ from tinsmith.graph.types import shown
 
 
 class Reference(Protocol):
-    """What `evaluate` needs of an operator: a numpy function that computes its results."""
+    """What a run needs of an operator: `evaluate`, a numpy function that computes its results; its
+    `name`, for errors; and its `traits`, which `runtime/tables.py` reads."""
 
     @property
     def name(self) -> str: ...

@@ -365,7 +365,11 @@ def Block(*xs, body):
 
 @op("control", "region")
 def Part(*xs, body, backend):
-    """y = body(*xs): nodes for the backend of this name, or that are one layer of a file format"""
+    """y = body(*xs), which the backend of this name computes ("cpu": once sizes of xs are known)
+
+    While a file is written, a Part keeps passes off nodes that are one layer of its format; then
+    `backend` is the format's name.
+    """
     return tuple(run_graph(body, xs))
 
 

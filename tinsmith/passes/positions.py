@@ -170,8 +170,9 @@ def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer, x @ w + bias, with constant w [inputs, outputs] and bias (None: none).
-    `first` is the node of the product, `last` the result, bias included."""
+    """A dense layer, x @ w + bias. Constants: w [inputs, outputs]; bias [outputs] or one number,
+    perhaps with axes of 1 before, or None. `first` is the node of the product, `last` the result,
+    bias included."""
 
     x: Value
     w: Value

@@ -191,7 +191,8 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
 def _by_outputs(node: Node, w: Array) -> tuple[Array, Array] | None:
     """`_outputs` for a DequantizeLinear `node` of w [directions, outputs, inputs]: w less its zero
     points, as int8 if all numbers fit, else int16, and its scales. None if w is not of 8 bits, if
-    scales differ along the inputs or are not finite, or if the zero points are computed."""
+    scales differ along the inputs or are not finite float32, or if scales or zero points are
+    computed."""
     s, z = (None if v is None else v.const for v in (*node.inputs, None)[1:3])
     if w.dtype.name not in BYTES or s is None or s.dtype != FLOAT32:
         return None

@@ -156,7 +156,8 @@ def _placed_by_numpy(
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
-    """The most bytes that are alive at one step: no arena can be smaller."""
+    """The most bytes that are alive at one step, each buffer's rounded up to ALIGNMENT: no arena
+    can be smaller."""
     events: dict[int, int] = {}
     for b in buffers:
         events[b.start] = events.get(b.start, 0) + align(b.nbytes)

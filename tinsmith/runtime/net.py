@@ -379,8 +379,9 @@ class Net(OfThisProcess):
         return [named[node]]
 
     def profile(self, /, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
-        """Run `repeat` times on inputs given as in a call; return the time of each step as a
-        Profile, which prints as a table."""
+        """Run at least `repeat` times, and for a few milliseconds, on inputs given as in a call;
+        return the median time of each step as a Profile, which prints as a table. Raises as a call,
+        and OptionError for a wrong `repeat`."""
         from tinsmith.runtime.profile import profile_session
 
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:

@@ -284,7 +284,9 @@ class Session(OfThisProcess):
         self._team, self._jobs = team, None
 
     def _one(self, call: Step | Native, team: Team | None, run: _Run) -> None:
-        """Run one native segment or reference step, and record its time if `run.cycles` is set."""
+        """Run one native segment or reference step; add its steps' times to `run.cycles`, if set.
+        Results that have no place in memory go to `run.env`. Raises DataError for a result of
+        another size than the model declares."""
         if isinstance(call, Step):
             self._reference(call, run)
             return

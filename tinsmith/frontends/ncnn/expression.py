@@ -86,7 +86,8 @@ def _whole(node: Node, v: Value) -> Value:
 
 def _free(node: Node, token: str, *operands: Any) -> Value:
     """Emit the operation `token` where an operand is a Value: in int64, or in float32 if an operand
-    is real or the operation is `/`. Raises ValueError for operations that are not in FREE."""
+    is real or the operation is `/`. Rounding ("floor" etc.) gives int64. Raises ValueError for
+    operations that are not in FREE."""
     if token not in FREE:
         raise ValueError("it needs a size that only the run tells")
     real = token == "/" or any(map(_is_real, operands))

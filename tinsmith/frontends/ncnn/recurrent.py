@@ -99,8 +99,9 @@ def embed(node: Node) -> Result:
 
 @layer("MultiHeadAttention")
 def multi_head_attention(node: Node) -> Result:
-    """Import MultiHeadAttention. Caches of keys and values are [heads, past, width of a head]. In
-    cross-attention (keys are an input of their own) the caches hold all keys and values already."""
+    """Import MultiHeadAttention. Caches of keys and values are [heads, past, width of a head], and
+    outputs as well. In self-attention new keys and values are appended to them; in cross-attention
+    (keys are an input of their own) they hold all already, so these inputs are not read."""
     width, heads = node.attr("embed_dim"), node.attr("num_heads")
     values, kept = node.present, 2 if node.attr("kv_cache") else 0
     mask = values.pop(-1 - kept) if node.attr("attn_mask") else None

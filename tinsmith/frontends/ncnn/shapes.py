@@ -238,8 +238,9 @@ def _cut(
 def _numbered(
     node: Node, x: Value, starts: Sequence[Size], ends: Sequence[Size], axes: Sequence[Size]
 ) -> Value:
-    """x cut from `starts` to `ends` along ncnn's `axes` (none: the first). AUTO as a start means 0;
-    AUTO or 0 as an end means the end of the axis."""
+    """x cut from starts[i] to ends[i] along ncnn's axis axes[i]; without `axes`, along axis i. AUTO
+    as a start means 0; AUTO or 0 as an end means the end of the axis. Raises Unsupported for lists
+    of unequal lengths, or an axis that only the run knows."""
     at = [node.axis(a, rank(x)) if isinstance(a, int) else 0 for a in axes or range(len(starts))]
     first = [0 if isinstance(s, int) and s == AUTO else s for s in starts]
     last = [_end(node, e) for e in ends]

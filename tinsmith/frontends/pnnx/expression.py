@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinsmith.formats.pnnx import value_of
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.pnnx.node import Complex, PnnxNode, operator
@@ -22,7 +24,8 @@ _TOKEN = re.compile(r"[(),\]\[]|[^(),\]\[\s]+")
 _OPERAND = re.compile(r"@\d{1,9}")
 _COMPLEX = re.compile(r"-?[\d.]+(e[+-]?\d+)?[+-][\d.]+(e[+-]?\d+)?j", re.I)
 
-KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}
+"""Kind of numpy's dtypes ("V": bfloat16) -> its height, for `common`."""
 CONVERSIONS = {
     "torch.bool": "bool", "torch.float": "float32", "torch.long": "int64", "int": "int64",
 }  # fmt: skip
@@ -34,7 +37,7 @@ Made = Callable[..., Any]
 def common(node: PnnxNode, *xs: Any) -> list[Value]:
     """Operands, numbers or Values, as tensors of one element type, by PyTorch's type promotion: the
     type of the tensors with axes, unless a scalar tensor, or else a number, is of a higher kind
-    (bool < integer < float). Raises Unsupported for other operands."""
+    (bool < integer < float < complex). Raises Unsupported for other operands."""
     ranked: list[list[Any]] = [[], [], []]
     for x in xs:
         if isinstance(x, list | tuple | str) or x is None:
@@ -47,17 +50,21 @@ def common(node: PnnxNode, *xs: Any) -> list[Value]:
             if best is None or KINDS[dtype.kind] > KINDS[best.kind]:
                 best = dtype
             elif dtypes is not ranked[2] and KINDS[dtype.kind] == KINDS[best.kind]:
-                wider = dtype.itemsize > best.itemsize
-                best = dtype if wider and dtype in dtypes and best in dtypes else best
+                best = _promoted(best, dtype) if best in dtypes else best
     assert best is not None
     return [
         node.cast(x, best.name) if isinstance(x, Value) else _number(node, x, best.name) for x in xs
     ]
 
 
-def _number(node: PnnxNode, x: Any, dtype: str) -> Value:
-    import numpy as np
+def _promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of a sum of two tensors of one kind, as PyTorch's."""
+    if a != b and a.itemsize == b.itemsize == 2 and a.kind in "fV":  # float16 and bfloat16
+        return np.dtype(np.float32)
+    return np.promote_types(a, b)
 
+
+def _number(node: PnnxNode, x: Any, dtype: str) -> Value:
     try:
         return node.const(np.array(x).astype(dtype_of(dtype)))
     except (OverflowError, ValueError) as error:

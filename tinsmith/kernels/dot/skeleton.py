@@ -182,7 +182,7 @@ def _rest(
 
 
 def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
-    """Sums of products by 24-bit weights, times the power of two of each column (which
+    """`tile`, sums of products by 24-bit weights, times the power of two of each column (which
     `kernels/narrow.py` keeps apart), plus `add` if given."""
     widths = [v.ty.lanes for v in tile[0]]
     powers = narrow.powers(at.b, at.depth, at.b_row, widths, unit)

@@ -179,7 +179,7 @@ class States:
 
 
 def length(em: Emit, row: Position) -> Val:
-    """The number of steps of a row's sequence, by the input that tells it."""
+    """Emit the load of sequence_lens[row], the number of steps of a row's sequence, as an i64."""
     return (em.input(4).pointer + row).load().to("i64")
 
 

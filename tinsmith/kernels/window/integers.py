@@ -146,9 +146,9 @@ def plan_of(
     site: Site, geo: Geometry, row: Product, left: Side, right: Side, split: bool = False
 ) -> Plan:
     """The plan of a convolution that multiplies by a row of the table of products. `left` and
-    `right` tell how the input and the weights are packed for it, and of their zero points; `split`
-    as of `Plan`. Of an input that is packed, pixels that no window of one tap reads are left
-    out."""
+    `right` tell how the input and the weights are packed for it, and of their zero points; `split`:
+    whether weights are split (`dot/saturating.py`). For a kernel of one tap, with known sizes and
+    no padding, packing leaves out the pixels that the stride skips."""
     block = block_of(site.target)
     w, zero = site.input(1).const, None
     constant = w is not None

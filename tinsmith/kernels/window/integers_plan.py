@@ -4,9 +4,9 @@ It is a product of matrices: rows are output pixels, columns are output channels
 the taps and input channels of a window.
 
 Windows are read in place (`direct`) if padding is 0, as the halo of blocked data is, and bytes are
-multiplied as they are. Then k goes through the channels of a block, the taps of a row, and last the
-blocks. Otherwise the input is packed into scratch with its padding, the channels of a pixel side by
-side: a row of a window is one stretch of k.
+multiplied as they are. Then k goes through the channels of a block, the taps of a window, and last
+the blocks. Otherwise the input is packed into scratch with its padding, the channels of a pixel
+side by side: a row of a window is one stretch of k.
 
 Groups whose inputs or outputs do not fill whole blocks are merged (`cut_groups`). Functions that
 pack get the weights w [outputs, inputs of a group, *taps] as they were before, their zero points

@@ -18,7 +18,8 @@ Which = Literal["all", "main", "tail"]
 @dataclass(frozen=True)
 class Panel:
     """Output channels that are computed together. `lanes`: how many each vector has; `block` and
-    `channel`: the numbers of its first vector and lane among those of the panels of all groups."""
+    `channel`: how many vectors and lanes all panels before this one have, those of earlier groups
+    included."""
 
     lanes: tuple[int, ...]
     block: Val | int

@@ -98,8 +98,9 @@ def _blends(total: _Sum) -> Iterator[tuple[Value, Value, Value | None, bool]]:
 
 
 def gru(step: TimeStep) -> Cell | None:
-    """The GRU step that ends in (1 - z) * n + z * h, in any spelling. None if the root's result is
-    no such blend; raises Skip if its gates are not what they must be."""
+    """The GRU step that ends in (1 - z) * n + z * h, in any spelling, also with z and 1 - z
+    exchanged. None if the root's result is no such blend, or z no sigmoid. Raises Skip if n is no
+    tanh with a reset gate (None if h is zeros that were folded), or if `TimeStep.cell` does."""
     expansion, why = _Expansion(step.outputs), ""
     for z, n, h, forward in _blends(expansion.of(step.root.outputs[0])):
         gate, candidate = step.gate(z, "Sigmoid"), step.gate(n, "Tanh")

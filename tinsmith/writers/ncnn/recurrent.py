@@ -54,9 +54,9 @@ def recurrent(w: Writer, node: Node) -> None:
 
 
 def _turned(w: Writer, v: Value | None, *readers: Node) -> tuple[Value, Node]:
-    """Return (x, node) where the node, a Transpose, makes v from x, which has the batch in front.
-    Raises Inexpressible for another v, or if others than `readers` (if none are given, than one
-    node) read it."""
+    """Return (x, node): `node` is the Transpose that makes v from x, which has the batch in front.
+    Raises Inexpressible if nothing of the kind makes v, if v is an output of the graph, or if nodes
+    other than `readers` read v (without `readers`: more than one node)."""
     node = maker(v, "Transpose") if readers else source(w, v, "Transpose")
     need(node.attrs["perm"] == ASIDE, "its batch is not in front")
     others = set(node.output.uses) - set(readers)
