@@ -30,7 +30,7 @@ def test_a_dict_of_inputs_says_how_to_pass_it() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("cat.jpg", r"str; read the file first.*Pictures"),
+        ("cat.jpg", r"str; read the file first.*Pillow"),
         (Path("cat.jpg"), "read the file first"),
         (None, "NoneType; give one"),
         ([np.ones(4, np.float32)], "pass what is in it"),
