@@ -24,12 +24,13 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Level, bias_at, initial, nest
+from tinsmith.kernels.window.contract import bias_at, initial, nest
 from tinsmith.kernels.window.convolve import grid, store_tile
 from tinsmith.kernels.window.edges import Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of
 from tinsmith.kernels.window.site import ConvSite, conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.kernels.window.ways import tap_levels
 from tinsmith.kernels.window.weights import whole_blocks
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
@@ -308,15 +309,12 @@ def _rows(
     """Emit all taps of neighbouring outputs of one row, in loops over kernel planes and rows, and
     over the taps of kernel rows of more than WIDEST_ROW. Returns their sums, added to `start`. The
     first window begins at `corner`; neighbouring inputs are `step` elements apart on each axis."""
-    kernel, width = geo.kernel, filters.width
-    levels = [
-        Level(kernel[0], geo.dilation[0] * step[0], kernel[1] * kernel[2] * width),
-        Level(kernel[1], geo.dilation[1] * step[1], kernel[2] * width),
-    ]
-    across = kernel[2]
+    width, across = filters.width, geo.kernel[2]
+    levels = tap_levels(geo, step, width)
     if across > WIDEST_ROW:
-        levels.append(Level(across, geo.dilation[2] * step[2], width))
         across = 1
+    else:
+        levels.pop()
 
     def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
         return row_taps(geo, x, w, step[2], acc, across, width)

@@ -36,7 +36,7 @@ class Segments:
 
     bands: int
     parts: int
-    rows: int  # outputs of the smallest segment; others have at most one more
+    rows: int  # outputs of the smallest segment
     columns: int  # likewise
     lines: int  # input rows of the largest segment
     pitch: int  # input columns of the largest segment
@@ -233,9 +233,9 @@ class Segment:
             copy_rows(em.b, self._reach(em, first, count), fill)
             return self.copied(em)
         _, channel, step = steps(em.input(0).spec)
-        corner = self._corner()
-        image = self.image + first * channel
-        x = image + corner[0] * step[0] + corner[1] * step[1] + corner[2]
+        x = self.image + first * channel
+        for o, s, far in zip(self.place, geo.stride, step, strict=True):
+            x = x + o * (s * far)  # there is no padding
         d0, d1, d2 = (k * s for k, s in zip(geo.dilation, step, strict=True))
         return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
 
