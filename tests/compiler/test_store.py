@@ -17,9 +17,9 @@ import tinsmith as ts
 from tests.fresh import said
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
-from tinsmith.codegen.cache import Cache, write_note
+from tinsmith.codegen.cache import UNFINISHED, Cache, write_note
 from tinsmith.compiler import store
-from tinsmith.compiler.store import TEMPORARY, Store
+from tinsmith.compiler.store import Store
 from tinsmith.errors import FileNameError, ModelFileError, TinsmithError
 from tinsmith.formats.container import Container, Draft, write_container
 
@@ -389,8 +389,8 @@ def test_what_a_killed_process_has_left_unfinished_goes(tmp_path: Path) -> None:
     made = Store(cache)
     folder = tmp_path / "programs"
     left = [folder / ".key-tail.tin.123.0a1b2c3d", folder / ".key.json.9.00000000"]
-    left.append(tmp_path / ".tmpabc.part")
-    young = [folder / ".key-tail.tin.124.0a1b2c3d", tmp_path / ".tmpdef.part"]
+    left.append(tmp_path / ".a.so.123.0a1b2c3d")
+    young = [folder / ".key-tail.tin.124.0a1b2c3d", tmp_path / ".b.so.124.0a1b2c3d"]
     others = [folder / "key.json", folder / "key-tail.tin", folder / ".hidden", cache.file("a")]
     for file in (*left, *young, *others):
         file.write_bytes(b"x")
@@ -413,6 +413,7 @@ def test_names_of_unfinished_files_are_known(
     monkeypatch.setattr("os.replace", killed)
     monkeypatch.setattr(Path, "unlink", killed)
     for write in (
+        lambda: Cache(tmp_path).put("a", b"code"),
         lambda: write_note(tmp_path / "key.json", "text"),
         lambda: write_container(tmp_path / "key-tail.tin", {"a": b"b"}),
         lambda: Draft(tmp_path / "key-two.tin", "a"),
@@ -420,4 +421,4 @@ def test_names_of_unfinished_files_are_known(
         with contextlib.suppress(SystemExit):
             write()
     names = [f.name for f in tmp_path.iterdir()]
-    assert len(names) == 3 and all(re.fullmatch(TEMPORARY, n) for n in names), names
+    assert len(names) == 4 and all(re.fullmatch(UNFINISHED, n) for n in names), names

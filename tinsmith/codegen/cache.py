@@ -35,6 +35,9 @@ PROGRAMS = "programs"  # the folder of compiled programs, in the cache's
 
 _FULL: set[Path] = set()  # folders whose user has been told
 
+UNFINISHED = r"\..+\.\d+\.[0-9a-f]{8}"
+"""Pattern of the names of files while they are written."""
+
 STALE = 3600.0
 """Seconds after which an unfinished entry is taken to belong to a process that was killed.
 Estimated."""
@@ -84,21 +87,7 @@ class Cache:
     def put(self, key: str, data: bytes) -> bool:
         """Store `data` as the entry `key`, in place of an earlier one. Returns False if it cannot
         be written. After each 16th of `limit` bytes that this object has stored it calls `trim`."""
-        import tempfile
-
-        try:
-            remake(self.path)
-            handle, name = tempfile.mkstemp(dir=self.path, prefix=".", suffix=".part")
-        except OSError as error:
-            tell_full(self.path, error)
-            return False
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(data + _digest(key, data) + _MARK)
-            os.replace(name, self.file(key))
-        except OSError as error:
-            tell_full(self.path, error)
-            drop(name)
+        if not _store(self.file(key), data + _digest(key, data) + _MARK):
             return False
         self._added += len(data)
         if self._added > self.limit // 16:
@@ -111,19 +100,19 @@ class Cache:
     def trim(self) -> None:
         """Drop the entries not used for the longest time until `limit` holds, and unfinished
         entries of killed processes."""
-        trim(self.path, self.limit, r".*\.so", r".*\.part")
+        trim(self.path, self.limit, r".*\.so")
 
 
-def trim(folder: Path, limit: int, entries: str, unfinished: str) -> None:
+def trim(folder: Path, limit: int, entries: str) -> None:
     """Delete the files of a folder that were not used for the longest time until those left take at
-    most `limit` bytes; before, `unfinished` files that killed processes have left. `entries` and
-    `unfinished` are patterns of names: other files stay, and do not count."""
+    most `limit` bytes; before, UNFINISHED files that killed processes have left. `entries` is a
+    pattern of names: other files stay, and do not count."""
     rows, stale = [], time.time() - STALE
     with contextlib.suppress(OSError):
         for row in os.scandir(folder):
             with contextlib.suppress(OSError):  # another process drops them, too
                 info = row.stat(follow_symlinks=False)
-                if info.st_mtime < stale and re.fullmatch(unfinished, row.name):
+                if info.st_mtime < stale and re.fullmatch(UNFINISHED, row.name):
                     drop(row.path)
                 elif re.fullmatch(entries, row.name):
                     rows.append((info.st_mtime, info.st_size, row.path))
@@ -254,14 +243,23 @@ def write_note(path: Path, text: str) -> None:
     """Store a text with a checksum in a file, which is replaced as a whole. If the disk is full or
     read-only, nothing is stored."""
     data = text.encode()
+    _store(path, _seal(data) + b"\n" + data)
+
+
+def _store(path: Path, data: bytes) -> bool:
+    """Write a file of the cache's folders, of mode 0600, which is replaced as a whole. Returns
+    False if that cannot be done; `tell_full` then tells of a full disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         remake(path.parent)
-        temporary.write_bytes(_seal(data) + b"\n" + data)
+        with open(temporary, "xb", opener=functools.partial(os.open, mode=0o600)) as file:
+            file.write(data)
         os.replace(temporary, path)
     except OSError as error:
         tell_full(path.parent, error)
         drop(temporary)
+        return False
+    return True
 
 
 def _seal(data: bytes) -> bytes:

@@ -59,9 +59,6 @@ LIMIT_FACTOR = 8
 RECENT = 2.0  # seconds within which two versions of a file may have the same time of change
 DAY = 86400.0
 
-TEMPORARY = r"\..+\.\d+\.[0-9a-f]{8}"
-"""Pattern of the names of notes and containers while they are written."""
-
 
 @cache
 def source_fingerprint() -> str:
@@ -283,7 +280,7 @@ class Store:
         """Delete the files unused for longest until those left take at most half of the limit; also
         the unfinished files of processes that were killed."""
         remake(self._folder)
-        trim(self._folder, self._limit // 2, ".*", TEMPORARY)
+        trim(self._folder, self._limit // 2, ".*")
 
 
 def _used(note: Path) -> None:
