@@ -7,13 +7,14 @@ arXiv:2206.04040), and adapters of low rank (LoRA, arXiv:2106.09685), are often 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.window import spatial_attr
+from tinsmith.ops.window import Window, window
 from tinsmith.passes.conv import NORM, TOLERANCE, affine, batch_norm, finite
 from tinsmith.passes.facts import Array, need_float, shape_of
 from tinsmith.passes.manager import register
@@ -55,12 +56,12 @@ def join_added_convs(
     """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), of equal groups and strides, if one
     has all taps of the other: v is embedded in zeros."""
     _same_results(first.output, second.output)
-    one, other = _Taps(first, w), _Taps(second, v)
-    if one.size < other.size:
-        one, other, first = other, one, second
-    if one.conv.group != other.conv.group or one.stride != other.stride:
+    one, other = _window(first, w), _window(second, v)
+    if first.group != second.group or one.stride != other.stride:
         raise Skip("their groups or strides differ")
-    joined = with_(first, w=_sum(one.weights, one.place(other)), b=_bias(first, b, c))
+    if prod(one.kernel) < prod(other.kernel):
+        one, other, first, w, v = other, one, second, v, w
+    joined = with_(first, w=_sum(w, _placed(one, other, v)), b=_bias(first, b, c))
     return _plus(joined, y)
 
 
@@ -76,59 +77,49 @@ def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Valu
     """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), of stride 1, where bn(x) = k * x + t; k is
     added to the tap that reads the output's own position."""
     _same_results(conv.output, bn.output)
-    taps = _Taps(conv, w)
-    if set(taps.stride) != {1}:
-        raise Skip(f"the stride is {taps.stride}")
+    win = _window(conv, w)
+    if set(win.stride) != {1}:
+        raise Skip(f"the stride is {win.stride}")
     k, t = affine(bn)
-    own = np.zeros((*w.shape[:2], *(1 for _ in taps.kernel)))
+    own = np.zeros((*w.shape[:2], *(1 for _ in win.kernel)))
     channels = np.arange(len(w))
-    own[channels, channels % w.shape[1]] = k.reshape(-1, *(1 for _ in taps.kernel))
-    weights = _sum(w, taps.at(taps.begin, own))
+    own[channels, channels % w.shape[1]] = k.reshape(-1, *(1 for _ in win.kernel))
+    weights = _sum(w, _embedded(win, win.begin, own))
     return _plus(with_(conv, w=weights, b=_bias(conv, b, t)), y)
 
 
-class _Taps:
-    """Which elements the taps of a convolution read: on each axis, tap i reads the input at the
-    output's position (times the stride) plus i * dilation - begin. Raises Skip if pads are not
-    numbers."""
+def _window(conv: Node, w: Array) -> Window:
+    """The windows of a convolution by weights w. Raises Skip if pads are not numbers."""
+    if conv.auto_pad not in ("NOTSET", "VALID"):
+        raise Skip("the pads are not explicit")
+    sizes = shape_of(conv.operand(0))[2:]
+    return window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
 
-    def __init__(self, conv: Node, weights: Array) -> None:
-        if conv.auto_pad not in ("NOTSET", "VALID"):
-            raise Skip("the pads are not explicit")
-        self.conv, self.weights, self.kernel = conv, weights, weights.shape[2:]
-        rank = len(self.kernel)
-        pad = None if conv.auto_pad == "VALID" else conv.pad
-        self.begin = spatial_attr("pad", pad, 2 * rank, 0, 0)[:rank]
-        self.stride = spatial_attr("stride", conv.stride, rank, 1, 1)
-        self.dilation = spatial_attr("dilation", conv.dilation, rank, 1, 1)
 
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.kernel))
+def _placed(win: Window, other: Window, weights: Array) -> Array:
+    """The `weights` of a convolution with the windows `other`, as weights for all taps of `win`:
+    zeros at taps that `other` lacks. Raises Skip if `other` has taps that `win` lacks."""
+    sizes = zip(win.dilation, other.dilation, other.kernel, strict=True)
+    if any(mine != theirs and k > 1 for mine, theirs, k in sizes):
+        raise Skip("their dilations differ")
+    both = zip(win.begin, other.begin, strict=True)
+    return _embedded(win, [mine - theirs for mine, theirs in both], weights)
 
-    def place(self, other: _Taps) -> Array:
-        """The weights of the convolution `other` as weights for the taps of this one, zeros at taps
-        that `other` lacks. Raises Skip if `other` has taps that this one lacks."""
-        sizes = zip(self.dilation, other.dilation, other.kernel, strict=True)
-        if any(mine != theirs and k > 1 for mine, theirs, k in sizes):
-            raise Skip("their dilations differ")
-        both = zip(self.begin, other.begin, strict=True)
-        return self.at([mine - theirs for mine, theirs in both], other.weights)
 
-    def at(self, places: Sequence[int], weights: Array) -> Array:
-        """Embed `weights` [outputs, inputs, *taps] in zeros, as weights for all taps of this
-        convolution. On axis k their first tap reads places[k] pixels behind the first tap of this
-        convolution. Raises Skip if they do not fall on its taps."""
-        wide = np.zeros((*weights.shape[:2], *self.kernel))
-        index: list[slice] = [slice(None), slice(None)]
-        sizes = zip(places, self.dilation, self.kernel, weights.shape[2:], strict=True)
-        for behind, gap, mine, theirs in sizes:
-            start, between = divmod(behind, gap)
-            if between or start < 0 or start + theirs > mine:
-                raise Skip("the taps of one are none of the other's")
-            index.append(slice(start, start + theirs))
-        wide[tuple(index)] = weights
-        return wide
+def _embedded(win: Window, places: Sequence[int], weights: Array) -> Array:
+    """Embed `weights` [outputs, inputs, *taps] in zeros, as weights for all taps of `win`. On axis
+    k their first tap reads places[k] pixels behind the first tap of `win`. Raises Skip if they do
+    not fall on its taps."""
+    wide = np.zeros((*weights.shape[:2], *win.kernel))
+    index: list[slice] = [slice(None), slice(None)]
+    sizes = zip(places, win.dilation, win.kernel, weights.shape[2:], strict=True)
+    for behind, gap, mine, theirs in sizes:
+        start, between = divmod(behind, gap)
+        if between or start < 0 or start + theirs > mine:
+            raise Skip("the taps of one are none of the other's")
+        index.append(slice(start, start + theirs))
+    wide[tuple(index)] = weights
+    return wide
 
 
 def _same_results(first: Value, second: Value) -> None:
