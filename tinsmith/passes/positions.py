@@ -204,13 +204,9 @@ def dense_after(value: Value, outputs: set[Value]) -> Dense | None:
     if not is_matrix_product(node) or node.inputs[0] is not value:
         return None
     y = node.output
-    if y not in outputs and len(y.uses) == 1 and adds(y.uses[0]):
-        add = y.uses[0]
-        a, b = add.inputs
-        bias = b if a is y else a
-        if bias is not None and bias.const is not None and _along_last(bias, y):
-            return _dense(node, bias, add.output)
-    return _dense(node, None, y)
+    sums = [u.output for u in y.uses if adds(u)]
+    layers = (dense_before(end, outputs) for end in (*sums, y))
+    return next((layer for layer in layers if layer is not None and layer.first is node), None)
 
 
 def _dense(node: Node, bias: Value | None, last: Value) -> Dense | None:
