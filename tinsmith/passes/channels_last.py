@@ -36,21 +36,18 @@ register("machine", devices=("cpu",))(rules)
     t={"perm": (0, 3, 1, 2)},
 )
 def add_before_transpose(root: Node, x: Value, y: Value, t: Node) -> Value:
-    """x + transpose(y) -> transpose(transpose'(x) + y), transpose' the inverse (x = transpose(z)
-    gives z), where an anchor makes y and can add x. x is computed, of the result's shape, and not
-    the result of an anchor that nothing else reads, which could add transpose(y) itself."""
+    """x + transpose(y) -> transpose(transpose'(x) + y), transpose' the inverse, where an anchor
+    makes y and can add x. x is computed, of the result's shape, and not the result of an anchor
+    that nothing else reads, which could add transpose(y) itself."""
     if t.perm is None or x.const is not None:
         raise Skip("x is a constant, or the permutation is not given")
     if not shape_of(x) == shape_of(t.output) == shape_of(root.output):
         raise Skip("the operands have different shapes")
     need_anchor(y)
     maker = x.producer
-    if maker is not None and maker.op.name == "Transpose" and maker.perm == t.perm:
-        inner = maker.operand(0)
-    elif len(x.uses) == 1 and maker is not None and "anchor" in maker.op.traits:
+    if len(x.uses) == 1 and maker is not None and "anchor" in maker.op.traits:
         raise Skip(f"{maker.name!r} can finish the sum itself")
-    else:
-        inner = OPS["Transpose"](x, perm=tuple(int(i) for i in np.argsort(t.perm)))
+    inner = OPS["Transpose"](x, perm=tuple(int(i) for i in np.argsort(t.perm)))
     return OPS["Transpose"](OPS["Add"](inner, y), perm=t.perm)
 
 

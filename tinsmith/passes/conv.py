@@ -222,24 +222,17 @@ _dense = _product | p.Add(_product, const("b"))
 @rules.rule(p.Mul(_dense, const("k")), tolerance=TOLERANCE, **DENSE, k=(4,))
 def fold_factor_into_product(root: Node, mm: Node, w: Array, b: Array | None, k: Array) -> Value:
     """(x @ w + b) * k -> x @ (w * k) + b * k, one k for each column or for all."""
-    y = with_(mm, b=_columns(root, w, k))
-    if b is None:
-        return y
-    column = per_channel(k, shape_of(root.output), len(shape_of(root.output)) - 1)
-    return OPS["Add"](y, like(mm.output, b * column))
-
-
-def _columns(root: Node, w: Array, k: Array) -> Array:
     need_float(root.output)
     if w.ndim != 2 or k.dtype != w.dtype:
         raise Skip(f"the weights have rank {w.ndim}")
     shape = shape_of(root.output)
     if len(shape) < 2:
         raise Skip("the product is a vector")
-    column = per_channel(k, shape, len(shape) - 1).astype(np.float64)
-    scaled = (w.astype(np.float64) * column).astype(w.dtype)
-    finite(scaled)
-    return scaled
+    column = per_channel(k, shape, len(shape) - 1)
+    weights = (w.astype(np.float64) * column).astype(w.dtype)
+    finite(weights)
+    y = with_(mm, b=weights)
+    return y if b is None else OPS["Add"](y, like(mm.output, b * column))
 
 
 @rules.rule(batch_norm(_dense), tolerance=TOLERANCE, **DENSE, **NORM)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import NORM, affine, finite
+from tinsmith.passes.conv import NORM, affine, batch_norm, finite
 from tinsmith.passes.facts import (
     Array,
     axes_of,
@@ -147,7 +147,7 @@ def shift_layer_norm(x: Value, norm: Node, b: Array | None, t: Array) -> Value:
 
 
 _affine = ("x", const("scale"), const("shift"))
-_batch_norm = p.BatchNorm(*_affine, const("mean"), const("var")).named("norm")
+_batch_norm = batch_norm("x", "norm")
 _channel_norm = (
     p.InstanceNorm(*_affine).named("norm") | p.GroupNorm(*_affine).named("norm") | _batch_norm
 )
