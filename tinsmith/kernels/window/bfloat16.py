@@ -11,7 +11,7 @@ from tinsmith.kernels._kernel import Choice, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.bfloat16 import sides
 from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.window.integers import packed_conv, plan_of
-from tinsmith.kernels.window.integers_plan import Cut
+from tinsmith.kernels.window.integers_plan import Cut, by_group
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.weights import padded_bias
 
@@ -32,7 +32,4 @@ def conv_bfloat16(site: Site) -> Choice:
 def _pack_start(bias: Array | None, cut: Cut) -> Array:
     """The bias as what sums begin with, [cut.groups][cut.columns]: 0 in padding, and everywhere if
     `bias` is None."""
-    start = np.zeros((cut.groups, cut.columns), np.float32)
-    wide = padded_bias(bias, cut.groups * cut.outputs)
-    start[:, : cut.outputs] = wide.reshape(cut.groups, cut.outputs)
-    return start
+    return by_group(padded_bias(bias, cut.groups * cut.outputs), cut)

@@ -107,8 +107,7 @@ def _choice(
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
     """Pack weights [C, 1, *taps] or a bias [C] as [block of `width` channels][tap][lane], flat,
     zero-padded."""
-    wide = whole_blocks(values.reshape(len(values), -1), width)
-    blocks = wide.reshape(-1, width, wide.shape[1]).swapaxes(1, 2)
+    blocks = whole_blocks(values.reshape(len(values), -1), width).swapaxes(1, 2)
     return np.ascontiguousarray(blocks).reshape(-1)
 
 

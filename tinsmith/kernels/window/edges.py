@@ -100,6 +100,5 @@ def pack_start(
     else:
         taps = w.reshape(len(w), len(edges.rows[0]), len(edges.columns[0])).astype(np.float64)
         sums = np.array(edges.rows, np.float64) @ taps @ np.array(edges.columns, np.float64).T
-    wide = whole_blocks((-zero * sums).astype(dtype), width)
-    blocks = wide.reshape(-1, width, *sums.shape[1:]).transpose(0, 2, 3, 1)
+    blocks = whole_blocks((-zero * sums).astype(dtype), width).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocks).reshape(-1)

@@ -61,9 +61,8 @@ def _pixels(target: Target, outputs: int) -> int:
 
 def _pack(w: np.ndarray, width: int) -> np.ndarray:
     """Pack weights [K, C, *taps] as [channel block][tap][output][channel], flat; padding is 0."""
-    wide = whole_blocks(w.reshape(*w.shape[:2], -1).swapaxes(0, 1), width)
-    shaped = wide.reshape(-1, width, *wide.shape[1:])
-    return np.ascontiguousarray(shaped.transpose(0, 3, 2, 1)).reshape(-1)
+    blocks = whole_blocks(w.reshape(*w.shape[:2], -1).swapaxes(0, 1), width)
+    return np.ascontiguousarray(blocks.transpose(0, 3, 2, 1)).reshape(-1)
 
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:

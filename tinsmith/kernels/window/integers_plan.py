@@ -303,19 +303,17 @@ def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
     """For each group: the zero points of its columns, then the sums of its columns' elements less
     these, as int32 [group][2][column]. 0 in padding."""
     found = corrections(w.reshape(len(w), -1), zero, PRODUCTS[name])
-    return np.stack([_by_group(numbers, cut) for numbers in found], axis=1)
+    return np.stack([by_group(numbers.astype(np.int32), cut) for numbers in found], axis=1)
 
 
-def _by_group(numbers: Array, cut: Cut) -> Array:
-    """`numbers`, one for each output, modulo 2^32, as int32 [group][column], 0 in padding."""
-    table = np.zeros((cut.groups, cut.columns), np.uint32)
-    wide = np.zeros(cut.groups * cut.outputs, np.uint32)
-    wide[: len(numbers)] = numbers & 0xFFFFFFFF
-    table[:, : cut.outputs] = wide.reshape(cut.groups, -1)
-    return table.view(np.int32)
+def by_group(numbers: Array, cut: Cut) -> Array:
+    """`numbers`, one for each output, as [group][column], 0 in padding."""
+    every = np.pad(numbers, (0, cut.groups * cut.outputs - len(numbers)))
+    return np.pad(every.reshape(cut.groups, -1), [(0, 0), (0, cut.columns - cut.outputs)])
 
 
 def pack_start(w: Array, zero: Array | None, name: str, cut: Cut, left: int) -> Array:
     """What the sums of each group's columns begin with, as a correction for the input's zero point
     `left`: [group][column], int32, modulo 2^32."""
-    return _by_group(-left * corrections(w.reshape(len(w), -1), zero, PRODUCTS[name])[1], cut)
+    sums = corrections(w.reshape(len(w), -1), zero, PRODUCTS[name])[1]
+    return by_group((-left * sums).astype(np.int32), cut)

@@ -62,8 +62,9 @@ def channel_blocks(channels: int, width: int) -> ChannelBlocks:
 
 
 def whole_blocks(values: Array, width: int) -> Array:
-    """`values` with zeros appended along the first axis, up to a multiple of `width`."""
-    return np.pad(values, [(0, -len(values) % width), *[(0, 0)] * (values.ndim - 1)])
+    """`values` [n, ...] as [blocks, width, ...], with zeros after the last."""
+    wide = np.pad(values, [(0, -len(values) % width), *[(0, 0)] * (values.ndim - 1)])
+    return wide.reshape(-1, width, *values.shape[1:])
 
 
 def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
