@@ -7,8 +7,9 @@ import inspect
 import pytest
 from onnx import defs, helper
 
+from tinsmith.formats import pairs_of
 from tinsmith.formats.onnx import DTYPES
-from tinsmith.formats.onnx_names import RENAMED, SAME_NAMES, TABLE, pairs_of
+from tinsmith.formats.onnx_names import RENAMED, SAME_NAMES, TABLE
 from tinsmith.frontends.onnx.call import IMPORTERS
 from tinsmith.frontends.onnx.rows import IGNORED
 from tinsmith.ops import OPS

@@ -4,9 +4,10 @@ operators."""
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import PurePath
 
-__all__ = ["FOREIGN", "HEAD", "PNNX", "describe"]
+__all__ = ["FOREIGN", "HEAD", "PNNX", "describe", "pairs_of"]
 
 HEAD = 4096
 """Bytes at the beginning of a file that are enough to recognise any format."""
@@ -84,3 +85,11 @@ def _content(head: bytes) -> str:
         first = text.strip().splitlines()[0] if text.strip() else ""
         return "JSON text" if first[:1] in "{[" and first else f"text that starts {first[:40]!r}"
     return f"binary data of an unknown kind (it starts with {head[:8].hex(' ')})"
+
+
+@cache
+def pairs_of(attributes: str) -> tuple[tuple[str, str], ...]:
+    """(the format's name, ours) of each of some attributes, which a table that importer and writer
+    share has as text: "axis epsilon=eps"."""
+    parts = (name.partition("=") for name in attributes.split())
+    return tuple((theirs, ours or theirs) for theirs, _, ours in parts)

@@ -3,8 +3,6 @@ importer and writer share. Inputs and defaults are the same on both sides."""
 
 from __future__ import annotations
 
-from functools import cache
-
 PLAIN = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos",
     "Cosh", "Erf", "Exp", "Floor", "HardSwish", "IsNaN", "Log", "Mish", "Neg", "Not",
@@ -92,7 +90,8 @@ RENAMED: dict[str, tuple[str, str]] = {
     "BlackmanWindow": ("BlackmanWindow", "output_datatype=dtype periodic"),
     "MelWeightMatrix": ("MelWeightMatrix", "output_datatype=dtype"),
 }
-"""ONNX operator -> (our operator, its attributes as for `pairs_of`)."""
+"""ONNX operator -> (our operator, its attributes as for `pairs_of`). `dtype` of ours is an element
+type, which ONNX has as a number."""
 
 
 TABLE: dict[str, tuple[str, str]] = {
@@ -101,11 +100,3 @@ TABLE: dict[str, tuple[str, str]] = {
     **RENAMED,
 }
 """The whole table, in the form of `RENAMED`."""
-
-
-@cache
-def pairs_of(attributes: str) -> tuple[tuple[str, str], ...]:
-    """(ONNX's name, ours) of each of some attributes: "axis epsilon=eps". `dtype` of ours is an
-    element type, which ONNX has as a number."""
-    parts = (name.partition("=") for name in attributes.split())
-    return tuple((theirs, ours or theirs) for theirs, _, ours in parts)

@@ -11,31 +11,17 @@ from tinsmith.frontends.ncnn.node import Node, Result, layer, pick, rank, shape
 from tinsmith.graph import Value
 
 PLAIN = {
-    "AbsVal": "Abs", "BNLL": "Softplus", "Erf": "Erf", "Mish": "Mish", "Sigmoid": "Sigmoid",
-    "Softplus": "Softplus", "Swish": "Swish", "TanH": "Tanh",
+    "AbsVal": "Abs", "BNLL": "Softplus", "CELU": "Celu", "Clip": "Clip", "ELU": "Elu", "Erf": "Erf",
+    "HardSigmoid": "HardSigmoid", "HardSwish": "HardSwish", "Mish": "Mish", "SELU": "Selu",
+    "Shrink": "Shrink", "Sigmoid": "Sigmoid", "Softplus": "Softplus", "Swish": "Swish",
+    "TanH": "Tanh",
 }  # fmt: skip
-"""Activations without parameters: ncnn's layer -> our operator."""
-
-NAMED = {
-    "CELU": ("Celu", {"alpha": "alpha"}), "ELU": ("Elu", {"alpha": "alpha"}),
-    "HardSigmoid": ("HardSigmoid", {"alpha": "alpha", "beta": "beta"}),
-    "HardSwish": ("HardSwish", {"alpha": "alpha", "beta": "beta"}),
-    "SELU": ("Selu", {"alpha": "alpha", "lambda": "gamma"}),
-    "Shrink": ("Shrink", {"bias": "bias", "lambd": "lambd"}),
-    "Clip": ("Clip", {"min": "min", "max": "max"}),
-}  # fmt: skip
-"""Activations with parameters: ncnn's layer -> (our operator, {their parameter: our attribute})."""
+"""Activations that are one to one: ncnn's layer -> our operator. Their parameters: `NAMES`."""
 
 
 @layer(*PLAIN)
 def plain(node: Node) -> Result:
-    return node.emit(PLAIN[node.type], node[0])
-
-
-@layer(*NAMED)
-def named(node: Node) -> Result:
-    op, names = NAMED[node.type]
-    return node.emit(op, node[0], **{ours: node.attr(name) for name, ours in names.items()})
+    return node.emit(PLAIN[node.type], node[0], **node.named())
 
 
 @layer("ReLU")

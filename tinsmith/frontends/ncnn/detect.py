@@ -80,47 +80,33 @@ def _boxes(
 @layer("DetectionOutput")
 def detection_output(node: Node) -> Result:
     loc, conf, priors = (node[i] for i in range(3))
-    classes = node.attr("num_class")
+    attrs = node.named()
     told = [node.attr(f"variance{i}") for i in range(4)]
-    if classes == AUTO:  # classes outermost, and boxes without variances
+    if attrs["classes"] == AUTO:  # classes outermost, and boxes without variances
         sizes = known(conf, "its classes")
         if len(sizes) != 2:
             raise Unsupported(f"its scores are not a row for each class, they are {sizes}")
-        classes, count = sizes
+        attrs["classes"], count = sizes
         conf = node.emit("Transpose", conf, perm=(0, 2, 1))
         priors = node.reshaped(priors, 1, 4 * count)
         rows = node.const(np.tile(np.array(told, np.float32), count).reshape(1, 1, -1))
         priors = node.emit("Concat", *node.alike(priors, rows), axis=1)
     loc, conf = (node.for_samples(v, (loc, conf, priors)) for v in (loc, conf))
-    return node.emit(
-        "PriorDetection", node.reshaped(loc, -1), node.reshaped(conf, -1), priors, classes=classes,
-        overlap=node.attr("nms_threshold"), candidates=node.attr("nms_top_k"),
-        most=node.attr("keep_top_k"), least=node.attr("confidence_threshold"),
-    )  # fmt: skip
+    values = node.reshaped(loc, -1), node.reshaped(conf, -1), priors
+    return node.emit("PriorDetection", *values, **attrs)
 
 
 @layer("YoloDetectionOutput", "Yolov3DetectionOutput")
 def yolo(node: Node) -> Result:
-    third = node.type == "Yolov3DetectionOutput"
-    values = node.alike(*node.present)
-    return node.emit(
-        "GridDetection", *values, classes=node.attr("num_class"), boxes=node.attr("num_box"),
-        anchors=node.attr("biases"), least=node.attr("confidence_threshold"),
-        overlap=node.attr("nms_threshold"),
-        mask=tuple(map(int, node.attr("mask"))) if third else (),
-        scales=node.attr("anchors_scale") if third else (),
-    )  # fmt: skip
+    attrs = node.named()
+    attrs["mask"] = tuple(map(int, attrs.get("mask", ())))
+    return node.emit("GridDetection", *node.alike(*node.present), **attrs)
 
 
 @layer("Proposal")
 def proposal(node: Node) -> Result:
     scores, moves, image = node.alike(*(node[i] for i in range(3)))
-    return node.emit(
-        "RegionProposal", scores, moves, node.reshaped(image, -1),
-        stride=node.attr("feat_stride"), base=node.attr("base_size"),
-        candidates=node.attr("pre_nms_topN"), most=node.attr("after_nms_topN"),
-        overlap=node.attr("nms_thresh"), least=node.attr("min_size"),
-    )  # fmt: skip
+    return node.emit("RegionProposal", scores, moves, node.reshaped(image, -1), **node.named())
 
 
 def _places(node: Node, x: Value) -> Value:
@@ -134,23 +120,18 @@ def _places(node: Node, x: Value) -> Value:
 
 @layer("ROIPooling", "PSROIPooling", "ROIAlign")
 def regions(node: Node) -> Result:
-    rows, columns = node.attr("pooled_height"), node.attr("pooled_width")
+    size, attrs = (node.attr("pooled_height"), node.attr("pooled_width")), node.named()
     x, rois = node.alike(node[0], node.reshaped(node[1], 4))
-    scale = node.attr("spatial_scale")
     if node.type == "PSROIPooling":
-        return node.emit(
-            "PlaceRoiPool", x, rois, pooled_shape=(rows, columns), spatial_scale=scale,
-            channels=node.attr("output_dim"),
-        )  # fmt: skip
+        return node.emit("PlaceRoiPool", x, rois, pooled_shape=size, **attrs)
     if node.type == "ROIPooling":
         column = node.emit(
             "Unsqueeze", node.emit("Cast", _places(node, x), to="float32"), node.ints(1)
         )
         rois = node.emit("Concat", column, rois, axis=1)
-        return node.emit("MaxRoiPool", x, rois, pooled_shape=(rows, columns), spatial_scale=scale)
+        return node.emit("MaxRoiPool", x, rois, pooled_shape=size, **attrs)
     shift = "half_pixel" if node.attr("aligned") else "output_half_pixel"
     return node.emit(
-        "RoiAlign", x, rois, _places(node, x), output_height=rows, output_width=columns,
-        sampling_ratio=node.attr("sampling_ratio"), spatial_scale=scale,
-        coordinate_transformation_mode=shift, cut=node.attr("version") == 0,
+        "RoiAlign", x, rois, _places(node, x), coordinate_transformation_mode=shift,
+        cut=node.attr("version") == 0, **attrs,
     )  # fmt: skip

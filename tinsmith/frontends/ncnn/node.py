@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+from tinsmith.formats import pairs_of
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import Array as Array
@@ -19,6 +20,26 @@ Size = int | Value
 
 layer = Importers("ncnn layer", "tinsmith.frontends.ncnn")
 """The table of importer functions, and its decorator: `@layer("Mish")` registers a function."""
+
+_GRID = (
+    "num_class=classes num_box=boxes biases=anchors confidence_threshold=least "
+    "nms_threshold=overlap"
+)
+NAMES = {
+    "CELU": "alpha", "ELU": "alpha", "HardSigmoid": "alpha beta", "HardSwish": "alpha beta",
+    "SELU": "alpha lambda=gamma", "Shrink": "bias lambd", "Clip": "min max",
+    "LRN": "local_size=size alpha beta bias",
+    "DetectionOutput": "num_class=classes nms_threshold=overlap nms_top_k=candidates "
+    "keep_top_k=most confidence_threshold=least",
+    "YoloDetectionOutput": _GRID, "Yolov3DetectionOutput": f"{_GRID} mask anchors_scale=scales",
+    "Proposal": "feat_stride=stride base_size=base pre_nms_topN=candidates after_nms_topN=most "
+    "nms_thresh=overlap min_size=least",
+    "PSROIPooling": "spatial_scale output_dim=channels", "ROIPooling": "spatial_scale",
+    "ROIAlign": "pooled_height=output_height pooled_width=output_width spatial_scale "
+    "sampling_ratio",
+}  # fmt: skip
+"""ncnn's layer -> its parameters that are attributes of our operator, as for `pairs_of`: a table
+that importer and writer share."""
 
 LETTERS = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 """Rank in ncnn -> the letters of the axes, outermost first: width, height, depth, channels."""
@@ -36,6 +57,10 @@ class Node(SourceNode):
     def attr(self, name: Any, default: Any = None) -> Any:
         self._read.add(name)
         return self.values[name]
+
+    def named(self) -> dict[str, Any]:
+        """The parameters that are attributes of our operator (`NAMES`), by our names."""
+        return {ours: self.attr(theirs) for theirs, ours in pairs_of(NAMES.get(self.type, ""))}
 
     def weight(self, name: str, *shape: int) -> Array:
         """A weight in `shape` (one number may be -1; flat without a shape), as float32, or as int8

@@ -81,8 +81,8 @@ def normalize(node: Node) -> Result:
 
 @layer("LRN")
 def lrn(node: Node) -> Result:
-    size = node.attr("local_size")
-    alpha, beta, bias = (node.attr(n) for n in ("alpha", "beta", "bias"))
+    attrs = node.named()
+    size, alpha, beta, bias = (attrs[n] for n in ("size", "alpha", "beta", "bias"))
     if size < 1:
         raise Unsupported(f"its local_size is {size}")
     if rank(node[0]) > 3:
@@ -92,7 +92,7 @@ def lrn(node: Node) -> Result:
         sums = node.shifted(node.scaled(squares, alpha / size), bias)
         return node.emit("Mul", node[0], node.emit("Pow", sums, node.number(-beta, sums)))
     if node.attr("region_type") == 0:
-        return node.local_norm(node[0], size=size, alpha=alpha, beta=beta, bias=bias)
+        return node.local_norm(node[0], **attrs)
     x, before = _picture(node), size // 2
     pad = (before, before, size - 1 - before, size - 1 - before)
     squares = node.emit(

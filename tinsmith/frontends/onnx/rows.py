@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.formats.onnx_names import TABLE, pairs_of
+from tinsmith.formats import pairs_of
+from tinsmith.formats.onnx_names import TABLE
 from tinsmith.frontends.onnx.call import IMPORTERS, Call, Importer, Result
 from tinsmith.ops import OPS
 

@@ -12,10 +12,6 @@ from tinsmith.writers.ncnn.writer import Writer, writes
 from tinsmith.writers.rows import constant, inputs_of, need
 
 PLAIN = {op: type for type, op in activation.PLAIN.items()} | {"Relu": "ReLU"}
-NAMED = {
-    op: (type, {ours: theirs for theirs, ours in names.items()})
-    for type, (op, names) in activation.NAMED.items()
-} | {"LeakyRelu": ("ReLU", {"alpha": "slope"})}
 UNARY = {op: i for i, op in enumerate(activation.UNARY) if isinstance(op, str)}
 BINARY = {op: i for i, op in enumerate(activation.BINARY) if isinstance(op, str)} | {"Mod": 12}
 SQUARE = 4
@@ -28,16 +24,14 @@ E = -1
 """The value of the base in ncnn's Exp and Log that stands for e."""
 
 
-@writes(*PLAIN.keys() - {"Swish"})
+@writes(*PLAIN.keys() - {"Clip", "Swish"})
 def plain(w: Writer, node: Node) -> None:
     w.layer_of(PLAIN[node.op.name], node)
 
 
-@writes(*NAMED.keys() - {"Clip"})
-def named(w: Writer, node: Node) -> None:
-    type, names = NAMED[node.op.name]
-    given = {theirs: float(node.attrs[ours]) for ours, theirs in names.items()}
-    w.layer_of(type, node, given)
+@writes("LeakyRelu")
+def leaky_relu(w: Writer, node: Node) -> None:
+    w.layer_of("ReLU", node, {"slope": node.attrs["alpha"]})
 
 
 @writes(*UNARY.keys() - PLAIN.keys())

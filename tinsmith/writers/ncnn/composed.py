@@ -13,7 +13,7 @@ from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.pool import PAD_MODES, normal_of, window_of
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn.several import embedding, maker, source
-from tinsmith.writers.ncnn.writer import Writer, claims, writes
+from tinsmith.writers.ncnn.writer import Writer, claims, told, writes
 from tinsmith.writers.rows import (
     Array,
     Inexpressible,
@@ -60,10 +60,8 @@ def local_norm(w: Writer, node: Node) -> None:
     for part in (node, before):
         start, end, axis, step = (numbers(v, "its part") for v in part.inputs[1:])
         need((start, axis, step) == ((-1,), (1,), (-1,)) and end[0] < -(1 << 62), "no reverse")
-    names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
-    given = {theirs: middle.attrs[ours] for theirs, ours in names.items()}
-    need(given["local_size"] % 2 == 0, "its window has a middle")
-    x = before.inputs[0]
+    need(middle.attrs["size"] % 2 == 0, "its window has a middle")
+    x, given = before.inputs[0], told("LRN", middle)
     w.claim_as(node, {middle, before}, "LRN", [x], [node.output], given, middle.name)
 
 
@@ -150,7 +148,7 @@ def _region(
     edges = None if rois is None or not rois.shape else rois.shape[-1]
     need(edges == 4, "its regions have no four edges")
     w.dims(rois)
-    given["spatial_scale"] = float(node.attrs["spatial_scale"])
+    given |= told(type, node)
     w.claim_as(node, taken, type, [node.inputs[0], rois], [node.output], given)
 
 
@@ -164,9 +162,7 @@ def roi_align(w: Writer, node: Node) -> None:
     )  # fmt: skip
     _region(
         w, node, "ROIAlign", rois, _counted(places, x),
-        pooled_height=a["output_height"], pooled_width=a["output_width"],
-        sampling_ratio=a["sampling_ratio"], version=int(not a["cut"]),
-        aligned=int(a["coordinate_transformation_mode"] == "half_pixel"),
+        version=int(not a["cut"]), aligned=int(a["coordinate_transformation_mode"] == "half_pixel"),
     )  # fmt: skip
 
 

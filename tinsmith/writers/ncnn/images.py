@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.nearest import nearest, nearest_moves
 from tinsmith.graph import Node
-from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.ncnn.writer import Writer, told, writes
 from tinsmith.writers.rows import constant, inputs_of, need
 
 
@@ -84,48 +84,27 @@ def nearest_elements(w: Writer, node: Node) -> None:
 
 @writes("PriorDetection")
 def prior_detection(w: Writer, node: Node) -> None:
-    a = node.attrs
-    given = {
-        "num_class": a["classes"], "nms_threshold": a["overlap"], "nms_top_k": a["candidates"],
-        "keep_top_k": a["most"], "confidence_threshold": a["least"],
-    }  # fmt: skip
-    w.layer_of_all("DetectionOutput", node, given)
+    w.layer_of_all("DetectionOutput", node)
 
 
 @writes("GridDetection")
 def grid_detection(w: Writer, node: Node) -> None:
-    a = node.attrs
-    given = {
-        "num_class": a["classes"], "num_box": a["boxes"], "biases": tuple(map(float, a["anchors"])),
-        "confidence_threshold": a["least"], "nms_threshold": a["overlap"],
-    }  # fmt: skip
-    if a["scales"]:
-        given |= {
-            "mask": tuple(map(float, a["mask"])),
-            "anchors_scale": tuple(map(float, a["scales"])),
-        }
-    type = "Yolov3DetectionOutput" if a["scales"] else "YoloDetectionOutput"
-    w.layer_of_all(type, node, given)
+    third = bool(node.attrs["scales"])
+    w.layer_of_all("Yolov3DetectionOutput" if third else "YoloDetectionOutput", node)
 
 
 @writes("RegionProposal")
 def proposal(w: Writer, node: Node) -> None:
-    a = node.attrs
-    given = {
-        "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
-        "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
-    }  # fmt: skip
     wanted = node.outputs[1].uses or node.outputs[1] in w.graph.outputs
     names = [w.blob(v) for v in inputs_of(node)]
-    w.layer("Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given)
+    outputs = list(node.outputs[: 2 if wanted else 1])
+    w.layer("Proposal", node.name, names, outputs, told("Proposal", node))
 
 
 @writes("PlaceRoiPool")
 def place_roi_pool(w: Writer, node: Node) -> None:
     rows, columns = node.attrs["pooled_shape"]
-    given = {"pooled_width": columns, "pooled_height": rows, "output_dim": node.attrs["channels"]}
-    given |= {"spatial_scale": node.attrs["spatial_scale"]}
-    w.layer_of_all("PSROIPooling", node, given)
+    w.layer_of_all("PSROIPooling", node, {"pooled_width": columns, "pooled_height": rows})
 
 
 @writes("GridSample")

@@ -209,11 +209,9 @@ def layer_norm(w: Writer, node: Node, names: tuple[str, ...]) -> None:
 
 @writes("LRN")
 def lrn(w: Writer, node: Node) -> None:
-    names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
-    given = {theirs: node.attrs[ours] for theirs, ours in names.items()}
     need(len(w.dims(node.output)) == 3, "its input is no image of channels, rows and columns")
     need(node.attrs["size"] % 2, "its window has one channel more after the middle than before")
-    w.layer_of("LRN", node, given)
+    w.layer_of("LRN", node)
 
 
 KINDS = {kind: number for number, kind in enumerate(REDUCE)}

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import ModelFileError, NotWritable
+from tinsmith.formats import pairs_of
 from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.formats.ncnn.param import Layer, param_bytes, param_text
 from tinsmith.formats.ncnn.weights import write_weights
 from tinsmith.formats.whole import whole_file
-from tinsmith.frontends.ncnn.node import LETTERS
+from tinsmith.frontends.ncnn.node import LETTERS, NAMES
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.writers.registry import Problems
 from tinsmith.writers.rows import Array, Inexpressible, Rows, inputs_of, need, present, unused
@@ -176,16 +177,19 @@ class Writer:
         self.layers.append(Layer(type, title, inputs, blobs, dict(given or {}), weights))
 
     def layer_of(
-        self, type: str, node: Node, given: dict[str, Any] | None = None, **weights: Array
+        self, type: str, node: Node, given: Mapping[str, Any] = {}, **weights: Array
     ) -> None:
-        """Add a layer (see `layer`) that reads the first input of a node and gives its output."""
-        self.layer(type, node.name, [self.blob(node.inputs[0])], [node.output], given, **weights)
+        """Add a layer (see `layer`) that reads the first input of a node and gives its output, with
+        the parameters `told` and `given`."""
+        names = [self.blob(node.inputs[0])]
+        self.layer(type, node.name, names, [node.output], told(type, node) | given, **weights)
 
-    def layer_of_all(self, type: str, node: Node, given: dict[str, Any]) -> None:
-        """Add a layer (see `layer`) that reads all inputs of a node and gives its output. Raises
-        Inexpressible if one is absent."""
+    def layer_of_all(self, type: str, node: Node, given: Mapping[str, Any] = {}) -> None:
+        """Add a layer as `layer_of`, but one that reads all inputs of a node. Raises Inexpressible
+        if one is absent."""
         inputs = [present(v, f"{type} needs all of its inputs") for v in inputs_of(node)]
-        self.layer(type, node.name, [self.blob(v) for v in inputs], [node.output], given)
+        names = [self.blob(v) for v in inputs]
+        self.layer(type, node.name, names, [node.output], told(type, node) | given)
 
     def aside(self, v: Value) -> str:
         """Rename the blob of the last layer, which gives v, and return the new name: one more
@@ -211,6 +215,11 @@ class Writer:
         if len(users) != 1 or v in self.graph.outputs or users[0].op.name not in ops:
             return None
         return users[0] if list(users[0].inputs).count(v) == 1 else None
+
+
+def told(type: str, node: Node) -> dict[str, Any]:
+    """Return the parameters of a layer of this type that are attributes of a node (`NAMES`)."""
+    return {theirs: node.attrs[ours] for theirs, ours in pairs_of(NAMES.get(type, ""))}
 
 
 def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinsmith.formats import pairs_of
 from tinsmith.formats.onnx_messages import attribute_proto, code_of
-from tinsmith.formats.onnx_names import pairs_of
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.writers.rows import Inexpressible, Rows
