@@ -1,5 +1,5 @@
-"""LSTM layers with a projection of the state (`proj_size` in PyTorch), which ONNX and our operator
-do not have: they become an LSTM and products."""
+"""Recurrent layers of PyTorch and ncnn. LSTMs with a projection of the state (`proj_size` in
+PyTorch), which ONNX and our operator do not have, become an LSTM and products."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from tinsmith.frontends.nodes import Array, SourceNode
 from tinsmith.graph import Value
 
 
-def projected_lstm(
-    node: SourceNode, x: Value, weights: tuple[Array, Array, Array, Any],
+def recurrent_layer(
+    node: SourceNode, op: str, x: Value, weights: tuple[Array, Array, Array | None, Any],
     states: Sequence[Value], attrs: dict[str, Any],
 ) -> tuple[Value, ...]:  # fmt: skip
-    """An LSTM with a projection, h = p s, where s [D,N,H] is the state of an LSTM without.
+    """A layer of our operator `op` ("LSTM", "GRU", "RNN"), for PyTorch and ncnn, whose GRU resets
+    behind the product; an LSTM may have a projection, h = p s, where s [D,N,H] is the state of an
+    LSTM without.
 
-    x [T,N,F]; `weights` are w [D,4H,F], r [D,4H,P], p [D,P,H] and the biases, in our order of
-    gates; `states` are the initial h [D,N,P] and c [D,N,H], or none (zeros). `attrs` are those of
-    our LSTM. Returns y [T,D,N,P] and the last h and c.
+    x [T,N,F]; `weights` are w [D,4H,F], r [D,4H,P], p [D,P,H] (None: no projection) and the biases,
+    in our order of gates; `states` are the initial h [D,N,P] and c [D,N,H], or none (zeros).
+    `attrs` are those of our operator. Returns y [T,D,N,P] and the last h and c.
 
     As r h = r (p s) = (r p) s, our LSTM gets r p as its recurrent weights. A given initial h is no
     p s: it becomes more features of x in the first time step, with the weights r, and zeros in all
     others.
     """
     w, r, p, b = weights
+    if op == "GRU":
+        attrs = attrs | {"linear_before_reset": True}
+    if p is None:
+        return node.emit(op, x, w, r, b, None, *states, **attrs)
     ends: list[Value | None] = []
     if states:
         count, size = len(p), p.shape[1]

@@ -8,11 +8,11 @@ from typing import Any
 
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.ncnn.node import LETTERS
+from tinsmith.frontends.ncnn.recurrent import GATES
 from tinsmith.frontends.ncnn.window import spatial
 
 Told = tuple[int, int, int]
 """What is known of a value: (its rank, an axis, the size of that axis, 0 for an unknown one)."""
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 RANKS = {"Pooling1D": 2, "Pooling3D": 4, "Embed": 1, "Spectrogram": 1, "Fold": 2}
 CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 
@@ -67,7 +67,7 @@ def _told(type: str, values: Mapping[str, Any]) -> Told | None:
     if type == "InnerProduct":
         return 1, 0, weights // outputs
     if type in GATES:
-        count = (2 if values["direction"] == 2 else 1) * GATES[type]
+        count = (2 if values["direction"] == 2 else 1) * len(GATES[type])
         return 2, 1, weights // (count * max(values.get("hidden_size", outputs), 1))
     if type == "MultiHeadAttention":
         return 2, 1, weights // max(values["embed_dim"], 1)

@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import blocks
 from tinsmith.frontends.ncnn.node import Array, Node, Result, layer, rank
-from tinsmith.frontends.projection import projected_lstm
+from tinsmith.frontends.projection import recurrent_layer
 from tinsmith.graph import Value
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -23,7 +23,7 @@ def _gates(node: Node, name: str, gates: tuple[int, ...], of: int) -> Array:
     divided by their scales."""
     array = node.weight(name)
     if array.dtype == np.int8:
-        scales = node.scales("w_scales" if name == "w" else "r_scales")
+        scales = node.scales(f"{name}_scales")
         array = (array.reshape(scales.size, -1) / scales[:, None]).astype(np.float32)
     return array.reshape(-1, len(gates), of, array.size // (len(gates) * of * _count(node)))[
         :, list(gates)
@@ -46,8 +46,7 @@ def recurrent(node: Node) -> Result:
     hidden = node.values.get("hidden_size", outputs)
     if min(outputs, hidden) < 1:
         raise Unsupported(f"it has {outputs} outputs and a state of {hidden}")
-    w = _gates(node, "w", gates, hidden).reshape(d, len(gates) * hidden, -1)
-    r = _gates(node, "r", gates, hidden).reshape(d, len(gates) * hidden, -1)
+    w, r = (_gates(node, n, gates, hidden).reshape(d, len(gates) * hidden, -1) for n in "wr")
     b = node.weight("b", d, -1, hidden)
     before = b[:, list(gates)]
     behind = np.zeros_like(before)
@@ -58,14 +57,9 @@ def recurrent(node: Node) -> Result:
     states = [_state(node, v) for v in given]
     direction = DIRECTIONS[node.attr("direction")]
     attrs: dict[str, Any] = {"direction": direction, "layout": 0, "hidden_size": hidden}
-    if node.type == "GRU":
-        attrs["linear_before_reset"] = True
     x = node.emit("Transpose", sequence, perm=(1, 0, 2))
-    if hidden != outputs:
-        p = node.weight("p", d, outputs, hidden)
-        y, *last = projected_lstm(node, x, (w, r, p, b), states, attrs)
-    else:
-        y, *last = node.emit(node.type, x, w, r, b, None, *states, **attrs)
+    p = node.weight("p", d, outputs, hidden) if hidden != outputs else None
+    y, *last = recurrent_layer(node, node.type, x, (w, r, p, b), states, attrs)
     y = node.reshaped(
         node.emit("Transpose", y, perm=(2, 0, 1, 3)), node.dim(node[0], 1), d * outputs
     )

@@ -10,7 +10,7 @@ from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.pnnx.expression import size_of
 from tinsmith.frontends.pnnx.layers import linear
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
-from tinsmith.frontends.projection import projected_lstm
+from tinsmith.frontends.projection import recurrent_layer
 from tinsmith.graph import Value
 
 GATES = {"nn.LSTM": (0, 3, 1, 2), "nn.GRU": (1, 0, 2), "nn.RNN": (0,)}
@@ -33,8 +33,6 @@ def recurrent(
     x = node.emit("Transpose", input, perm=(1, 0, 2)) if batch_first else input
     attrs: dict[str, Any] = {"hidden_size": hidden_size}
     attrs["direction"] = "bidirectional" if bidirectional else "forward"
-    if op == "GRU":
-        attrs["linear_before_reset"] = True
     if op == "RNN" and nonlinearity != "tanh":
         attrs["activations"] = (nonlinearity.capitalize(),) * len(ends)
     finals: list[list[Value]] = [[], []]
@@ -45,11 +43,9 @@ def recurrent(
             s if num_layers == 1 else node.slice(s, node.ints(at), node.ints(at + len(ends)), [0])
             for s in states
         ]
-        if proj_size:
-            p = np.stack([node.weight(f"weight_hr_l{layer}{end}") for end in ends])
-            y, *last = projected_lstm(node, x, (w, r, p, b), starts, attrs)
-        else:
-            y, *last = node.emit(op, x, w, r, b, None, *starts, **attrs)
+        p = [node.weight(f"weight_hr_l{layer}{end}") for end in ends] if proj_size else None
+        weights = w, r, None if p is None else np.stack(p), b
+        y, *last = recurrent_layer(node, op, x, weights, starts, attrs)
         for kept, value in zip(finals, last, strict=False):
             kept.append(value)
         if bidirectional:
