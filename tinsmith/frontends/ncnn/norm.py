@@ -103,10 +103,13 @@ def lrn(node: Node) -> Result:
     return _unpictured(node, y)
 
 
-def _affine(node: Node, count: int) -> tuple[Array, Array]:
-    if node.attr("affine"):
-        return node.weight("scale"), node.weight("shift")
-    return np.ones(count, np.float32), np.zeros(count, np.float32)
+def _affine(node: Node, count: int) -> list[Array]:
+    """The scale and, but for RMSNorm, the shift of a normalisation as vectors; without them in the
+    file `count` ones and zeros."""
+    usual = {"scale": np.ones, "shift": np.zeros}
+    names = ["scale"] if node.type == "RMSNorm" else [*usual]
+    given = node.attr("affine")
+    return [node.weight(n) if given else usual[n](count, np.float32) for n in names]
 
 
 @layer("InstanceNorm", "GroupNorm")
@@ -149,14 +152,8 @@ def layer_norm(node: Node) -> Result:
         inner = next((dims[i:] for i in (-2, -3) if prod(dims[i:]) == size and -i < rank(x)), [])
         if not inner:
             raise Unsupported(f"no last axes of {dims} have {size} elements")
-    if node.type == "RMSNorm":
-        weight = node.weight("scale", *inner) if node.attr("affine") else np.ones(inner, np.float32)
-        return node.emit("RMSNorm", x, weight, axis=-len(inner), eps=eps)
-    if not node.attr("affine"):
-        weights = np.ones(inner, np.float32), np.zeros(inner, np.float32)
-    else:
-        weights = node.weight("scale", *inner), node.weight("shift", *inner)
-    return node.emit("LayerNorm", x, *weights, axis=-len(inner), eps=eps)
+    weights = [w.reshape(inner) for w in _affine(node, prod(inner))]
+    return node.emit(node.type, x, *weights, axis=-len(inner), eps=eps)
 
 
 @layer("MVN")
