@@ -202,16 +202,17 @@ def conversion(dtype: str) -> Made:
     return lambda node, x: node.cast(x, dtype)
 
 
+PLAIN: dict[Callable[[str], Made], tuple[str, ...]] = {
+    _same: ("abs", "neg", "sign"), _rounded: ("ceil", "floor", "round"),
+    _float: (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log",
+        "reciprocal", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
+    ),
+}  # fmt: skip
+"""Functions of one operand that are an operator of ours, of the same name: by how they take it."""
+
 UNARY: dict[str, Made] = {
-    **{n: _same(n.capitalize()) for n in ("abs", "neg", "sign")},
-    **{n: _rounded(n.capitalize()) for n in ("ceil", "floor", "round")},
-    **{
-        n: _float(n.capitalize())
-        for n in (
-            "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log",
-            "reciprocal", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
-        )
-    },
+    **{n: made(n.capitalize()) for made, names in PLAIN.items() for n in names},
     "expm1": expm1, "log10": log10, "log1p": log1p, "square": square, "trunc": trunc,
     **{name: conversion(dtype) for name, dtype in CONVERSIONS.items()},
 }  # fmt: skip

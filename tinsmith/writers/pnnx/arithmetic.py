@@ -6,6 +6,7 @@ from contextlib import suppress
 from inspect import Parameter
 from typing import Any
 
+from tinsmith.frontends.pnnx.expression import PLAIN
 from tinsmith.frontends.pnnx.node import WORDS
 from tinsmith.frontends.pnnx.rows import COMPARISONS, ROWS
 from tinsmith.graph import Node
@@ -14,14 +15,8 @@ from tinsmith.writers.pnnx.export import Export, number, writes
 from tinsmith.writers.rows import Inexpressible, need, need_defaults
 
 FORMULAS = {
-    **{
-        n.capitalize(): n
-        for n in (
-            "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf",
-            "exp", "floor", "log", "neg", "reciprocal", "round", "rsqrt", "sign", "sin", "sinh",
-            "sqrt", "tan", "add", "sub", "mul", "div", "pow", "atan2",
-        )
-    },
+    **{n.capitalize(): n for names in PLAIN.values() for n in names if n != "tanh"},
+    **{n.capitalize(): n for n in ("add", "sub", "mul", "div", "pow", "atan2")},
     "Max": "maximum", "Min": "minimum", "Mod": "fmod", "BitwiseAnd": "and", "BitwiseOr": "or",
     "BitwiseXor": "xor", "And": "and", "Or": "or", "Xor": "xor",
 }  # fmt: skip
@@ -122,20 +117,15 @@ def identity(w: Export, node: Node) -> None:
 def compare(w: Export, node: Node) -> None:
     """Write a comparison, Where or Not. The last operand, `other`, becomes a parameter if it is a
     constant number."""
-    names = {"Where": ("condition", "input", "other"), "Not": ("input",)}.get(
-        node.op.name, ("input", "other")
-    )
-    given: dict[str, Any] = {}
-    params = {}
-    for name, v in zip(names, node.inputs, strict=True):
-        literal = number(v) if name == "other" else None
-        given[name], params[name] = (v, None) if literal is None else (None, literal)
-    word = {"Where": "where", "Not": "logical_not"}.get(node.op.name)
-    word = word or next(k for k, op in COMPARISONS.items() if op == node.op.name)
-    w.add(
-        f"torch.{word}", node.name, given, node.outputs,
-        {k: v for k, v in params.items() if v is not None},
-    )  # fmt: skip
+    names = {"Where": ("condition", "input", "other")}.get(node.op.name, ("input", "other"))
+    given: dict[str, Any] = dict(zip(names, node.inputs, strict=False))
+    params: dict[str, Any] = {}
+    if (literal := number(given.get("other"))) is not None:
+        del given["other"]
+        params["other"] = literal
+    words = {op: word for word, op in COMPARISONS.items()}
+    words |= {"Where": "where", "Not": "logical_not"}
+    w.add(f"torch.{words[node.op.name]}", node.name, given, node.outputs, params)
 
 
 @writes("Cast")
