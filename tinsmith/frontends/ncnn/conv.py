@@ -23,6 +23,7 @@ from tinsmith.frontends.ncnn.node import (
 )
 from tinsmith.frontends.ncnn.window import (
     AXES,
+    MORE,
     SAME,
     SAME_LOWER,
     padding,
@@ -158,8 +159,7 @@ def deconvolution(node: Node) -> Result:
     letters = spatial(node.type)
     node.ignore("groups")
     kernel, outputs, group = weighted(node, letters)
-    names = {"w": "output_pad_right", "h": "output_pad_bottom", "d": "output_pad_behind"}
-    more = tuple(node.attr(names[a]) for a in letters)
+    more = tuple(node.attr(MORE[a]) for a in letters)
     attrs = {**window(node, letters), "group": group, "output_padding": more}
     node.ignore("weight_data_size")
     pad, wanted = pads(node, letters), tuple(node.attr(f"output_{a}") for a in letters)

@@ -13,6 +13,7 @@ from tinsmith.graph import Value
 AXES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 BEGINS = {"w": "pad_left", "h": "pad_top", "d": "pad_front"}
 ENDS = {"w": "pad_right", "h": "pad_bottom", "d": "pad_behind"}
+MORE = {"w": "output_pad_right", "h": "output_pad_bottom", "d": "output_pad_behind"}
 SAME, SAME_LOWER = -233, -234
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.frontends.ncnn.activation import REDUCE
 from tinsmith.frontends.ncnn.node import ACTIVATIONS as NUMBERED
 from tinsmith.frontends.ncnn.node import LETTERS
-from tinsmith.frontends.ncnn.window import AXES, BEGINS, ENDS, SAME, SAME_LOWER
+from tinsmith.frontends.ncnn.window import AXES, BEGINS, ENDS, MORE, SAME, SAME_LOWER
 from tinsmith.graph import Node, Value
 from tinsmith.ops.window import window
 from tinsmith.writers.ncnn import fewer
@@ -70,8 +70,7 @@ def conv_layer(
             given |= {ENDS[c]: e for c, e in zip(letters, seen.end, strict=True)}
     if back:
         need(not a["output_shape"], "it tells the size of its output")
-        pads = ("output_pad_right", "output_pad_bottom", "output_pad_behind")
-        given |= dict(zip(pads, reversed(a["output_padding"] or (0,) * n), strict=False))
+        given |= {MORE[c]: m for c, m in zip(letters, a["output_padding"] or (0,) * n, strict=True)}
     given |= {"num_output": sizes[1] * group if back else sizes[0]}
     given |= {"weight_data_size": prod(sizes)} | ({"group": group} if group > 1 else {})
     type = ("Deconvolution" if back else "Convolution") + ("DepthWise" if group > 1 else "")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tinsmith.frontends.ncnn.pool import KEEP
 from tinsmith.frontends.ncnn.window import AXES
+from tinsmith.frontends.nodes import bins_of
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn.layers import pool_type
 from tinsmith.writers.ncnn.several import maker, source
@@ -70,10 +71,10 @@ def _windows(w: Writer, node: Node) -> _Stage:
     assert x is not None and x.shape
     size = x.shape[axis]
     need(isinstance(size, int) and kind in POOLS.values(), "it is no pooling")
-    for i, (r, s) in enumerate(zip(reduces, slices, strict=True)):
+    for r, s, (begin, end) in zip(reduces, slices, bins_of(size, wanted), strict=True):
         need(s.inputs[0] is x and len(s.inputs) == 4, "its parts are of several values")
         ends = [numbers(v, "an end") for v in s.inputs[1:]]
-        need(ends == [(i * size // wanted,), (-(-(i + 1) * size // wanted),), (axis,)], "no window")
+        need(ends == [(begin,), (end,), (axis,)], "no window")
         same = numbers(r.inputs[1], "the axis") == (axis,) and r.attrs["kind"] == kind
         need(same and r.attrs["keepdims"], "no windows")
     return _Stage(x, axis, wanted, kind, [*slices, *reduces, node])
