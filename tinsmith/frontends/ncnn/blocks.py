@@ -8,7 +8,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.node import Node, Result, channels_of, layer
-from tinsmith.frontends.ncnn.window import window
+from tinsmith.frontends.ncnn.window import AXES, pads, window
 
 
 @layer("ShuffleChannel")
@@ -25,17 +25,15 @@ def shuffle(node: Node) -> Result:
 @layer("PixelShuffle", "Reorg")
 def pixels(node: Node) -> Result:
     mode = "DCR" if node.attr("mode") else "CRD"
-    if node.type == "Reorg":
-        return node.emit("SpaceToDepth", node[0], blocksize=node.attr("stride"), mode=mode)
-    return node.emit("DepthToSpace", node[0], blocksize=node.attr("upscale_factor"), mode=mode)
+    op = "SpaceToDepth" if node.type == "Reorg" else "DepthToSpace"
+    return node.emit(op, node[0], mode=mode, **node.named())
 
 
 def _blocks(node: Node) -> dict[str, tuple[int, ...]]:
-    letters = ("h", "w")
-    pad = tuple(node.attr(n) for n in ("pad_top", "pad_left", "pad_bottom", "pad_right"))
+    pad = pads(node, AXES[2])
     if min(pad) < 0:
         raise Unsupported("its padding keeps the size")
-    return {**window(node, letters), "pad": pad}
+    return {**window(node, AXES[2]), "pad": pad}
 
 
 @layer("Fold")
@@ -53,10 +51,8 @@ def unfold(node: Node) -> Result:
     channels, taps = channels_of(x, "it"), kernel[0] * kernel[1]
     budget.check("constants", 4 * channels * taps * taps, f"the blocks of {node.label!r}")
     if value := node.attr("pad_value"):
-        top, left, bottom, right = told["pad"]
+        x = node.padded(x, told["pad"], value)
         told["pad"] = (0, 0, 0, 0)
-        pads = node.ints(0, 0, top, left, 0, 0, bottom, right)
-        x = node.emit("Pad", x, pads, node.number(value, x))
     w = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(-1, 1, *kernel)
     y = node.emit("Conv", x, w, group=channels, **told)
     return node.reshaped(y, channels * taps, -1)

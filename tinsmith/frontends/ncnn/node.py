@@ -28,7 +28,8 @@ _GRID = (
 NAMES = {
     "CELU": "alpha", "ELU": "alpha", "HardSigmoid": "alpha beta", "HardSwish": "alpha beta",
     "SELU": "alpha lambda=gamma", "Shrink": "bias lambd", "Clip": "min max",
-    "LRN": "local_size=size alpha beta bias",
+    "LRN": "local_size=size alpha beta bias", "PixelShuffle": "upscale_factor=blocksize",
+    "Reorg": "stride=blocksize",
     "DetectionOutput": "num_class=classes nms_threshold=overlap nms_top_k=candidates "
     "keep_top_k=most confidence_threshold=least",
     "YoloDetectionOutput": _GRID, "Yolov3DetectionOutput": f"{_GRID} mask anchors_scale=scales",

@@ -148,11 +148,10 @@ def cumulative(w: Writer, node: Node) -> None:
     w.layer_of("CumulativeSum", node, {"axis": at})
 
 
-@writes("DepthToSpace", type="PixelShuffle", size="upscale_factor")
-@writes("SpaceToDepth", type="Reorg", size="stride")
-def blocks(w: Writer, node: Node, type: str, size: str) -> None:
-    a = node.attrs
-    w.layer_of(type, node, {size: a["blocksize"], "mode": int(a["mode"] == "DCR")})
+@writes("DepthToSpace", type="PixelShuffle")
+@writes("SpaceToDepth", type="Reorg")
+def blocks(w: Writer, node: Node, type: str) -> None:
+    w.layer_of(type, node, {"mode": int(node.attrs["mode"] == "DCR")})
 
 
 @writes("Expand")
