@@ -161,14 +161,18 @@ class SourceNode:
             raise Unsupported(f"it scales integers by {factor}")
         return self.emit("Mul", x, self.number(factor, x))
 
+    def flipped(self, x: Value, *axes: int) -> Value:
+        """x with the elements along `axes` in reverse order."""
+        ends = ((-1,) * len(axes), (-(2**63),) * len(axes), axes, (-1,) * len(axes))
+        return self.emit("Slice", x, *(self.ints(*numbers) for numbers in ends))
+
     def local_norm(self, x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Value:
         """A local response normalisation as PyTorch and ncnn compute it: for an even `size`, the
         window has one channel more before its channel than after it. Our LRN has it after, so
         channels are reversed for it."""
 
         def turned(x: Value) -> Value:
-            ends = (self.ints(n) for n in (-1, -(2**63), 1, -1))
-            return x if size % 2 else self.emit("Slice", x, *ends)
+            return x if size % 2 else self.flipped(x, 1)
 
         return turned(self.emit("LRN", turned(x), size=size, alpha=alpha, beta=beta, bias=bias))
 

@@ -167,8 +167,7 @@ def arg_max(node: Node) -> Result:
     `out_max_val` below a row of these elements. Of equal elements the last comes first, as in ncnn.
     """
     flat, k = node.reshaped(node[0], -1), node.attr("topk")
-    back = node.ints(-1), node.ints(np.iinfo(np.int64).min + 1), node.ints(1), node.ints(-1)
-    values, at = node.emit("TopK", node.emit("Slice", flat, *back), node.ints(k), axis=1)
+    values, at = node.emit("TopK", node.flipped(flat, 1), node.ints(k), axis=1)
     size: Any = node.dim(flat, 1)
     most = node.ints(size) if isinstance(size, int) else size
     last = node.emit("Sub", most, node.ints(1))

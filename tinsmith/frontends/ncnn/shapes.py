@@ -342,12 +342,7 @@ def tile(node: Node) -> Result:
 
 @layer("Flip")
 def flip(node: Node) -> Result:
-    axes = [node.axis(a, node.rank()) for a in node.attr("axes")]
-    n = len(axes)
-    ends = node.ints(*[-FAR] * n)
-    return node.emit(
-        "Slice", node[0], node.ints(*[-1] * n), ends, node.ints(*axes), node.ints(*[-1] * n)
-    )
+    return node.flipped(node[0], *(node.axis(a, node.rank()) for a in node.attr("axes")))
 
 
 @layer("Diag")

@@ -104,9 +104,7 @@ def embedding(node: PnnxNode, input: Value, weight: Any) -> Value:
 
 @operator("torch.flip")
 def flip(node: PnnxNode, input: Value, *, dims: Any) -> Value:
-    axes = each_size(dims)
-    ends = node.ints(*[-(2**63)] * len(axes))
-    return node.slice(input, node.ints(*[-1] * len(axes)), ends, axes, node.ints(*[-1] * len(axes)))
+    return node.flipped(input, *each_size(dims))
 
 
 @operator("torch.roll")
