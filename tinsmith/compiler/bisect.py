@@ -29,6 +29,7 @@ from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.choice import COURSE, list_passes
 from tinsmith.passes.manager import run_passes
+from tinsmith.passes.regions import body_of
 from tinsmith.records import dataclass
 from tinsmith.runtime.program import Program
 
@@ -349,16 +350,8 @@ def _op(node: Node) -> str:
 def _alone(graph: Graph, node: Node) -> Graph:
     """Return a graph of one node, with the node's name: computed values that it reads become
     inputs, constants stay constants."""
-    new = Graph(node.name, graph.file)
-    made: dict[Value, Value] = {}
-    for v in filter(None, dict.fromkeys(node.inputs)):
-        is_const = v.const is not None
-        made[v] = new.const(v.const, v.name) if is_const else new.input(v.name, v.type)
-    copy = new.add(
-        node.op, *(None if v is None else made[v] for v in node.inputs), name=node.name,
-        origin=node.origin, outputs=[v.name for v in node.outputs], **node.attrs,
-    )  # fmt: skip
-    new.outputs = list(copy.outputs)
+    new = body_of(graph, [node], node.name)[0]
+    new.outputs = list(new.nodes[0].outputs)
     return new
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.compiler import engine
 from tinsmith.compiler.bisect import Bisection, Culprit
-from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
 from tinsmith.compiler.compile import READING, ModelLike, load
 from tinsmith.compiler.compile import compile as compile_model
@@ -28,7 +26,7 @@ from tinsmith.compiler.expected import (
 )
 from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.hints import hints_of
-from tinsmith.compiler.options import Options, check_keywords, keywords_of, machine_of
+from tinsmith.compiler.options import check_keywords, keywords_of
 from tinsmith.compiler.quanta import rounded
 from tinsmith.compiler.verify_sizes import UNFIT, made_for, sizes_for, text
 from tinsmith.errors import FEW, InputNameError, InputTypeError, OptionError
@@ -142,7 +140,7 @@ def verify(
     if wrong and (culprit is not None or not (by_engine and quantised)):
         note = _unlike(wrong, parts, want, () if by_engine else drawn)
     else:
-        search = _search(graph, arrays, tolerance, options, net)
+        search = _search(net, arrays, tolerance)
         outputs, culprit, note = _cause(search, outputs, got, exact, save, bisect)
     return Verification(name, against_name, tolerance, outputs, culprit, note)
 
@@ -198,7 +196,7 @@ def _at_sizes(
             continue
         new = [replace(d, at=text(sizes)) for d in compare_all(got, want, tolerance)]
         if all(d.ok for d in found) and not all(d.ok for d in new):
-            search = _search(graph, arrays, tolerance, options, net)
+            search = _search(net, arrays, tolerance)
             new, culprit, note = _cause(search, tuple(new), got, want, save, bisect)
             notes += [note] if note and note not in notes else []
         found += new
@@ -242,25 +240,9 @@ def _check_numbers(tolerance: Any, seed: Any) -> None:
         raise OptionError(f"seed must be a whole number from 0, not {seed!r}")
 
 
-def _search(
-    graph: Graph,
-    arrays: Mapping[str, Array],
-    tolerance: float,
-    options: Mapping[str, Any],
-    net: Net,
-) -> Bisection:
-    names = {f.name for f in fields(Options)} - {"backend"}
-    backend = ",".join(backends_of(options.get("backend", DEFAULT)))
-    compilation = Compilation(
-        graph,
-        machine_of(options.get("target"), backend),
-        Options(
-            backend=backend, **{n: v for n, v in options.items() if n in names and v is not None}
-        ),
-        options.get("cache", True),
-    )
-    shapes = made_for(net.program_for(**arrays)) if options.get("shapes") != "fixed" else None
-    return Bisection(compilation, arrays, tolerance, shapes)
+def _search(net: Net, arrays: Mapping[str, Array], tolerance: float) -> Bisection:
+    model: Any = net._model
+    return Bisection(model.compilation, arrays, tolerance, made_for(net.program_for(**arrays)))
 
 
 # ---- inputs
