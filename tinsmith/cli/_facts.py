@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from tinsmith.cli._sizes import assumed
 from tinsmith.compiler.hints import sized
 from tinsmith.errors import ReferenceFailed, TypeRuleError
 from tinsmith.graph import Graph, Node
@@ -44,13 +45,11 @@ def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
     """Count over a graph with the given sizes of free input dimensions, and 1 for the others. If no
     size is given, and the graph does not fit sizes of 1, free sizes count as unknown. Raises
     TypeRuleError, ReferenceFailed for given sizes that do not fit."""
-    free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
-    assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
-    chosen = {**sizes, **assumed}
-    free_inputs = [v for v in graph.inputs if v.shape is not None and not v.type.is_static]
+    types = {v.name: v.type for v in graph.inputs}
+    unsaid = assumed(types, sizes)
     try:
-        types = {v.name: sized(v.type, chosen) for v in free_inputs}
-        found = Facts(with_sizes(graph, types), assumed=assumed)
+        chosen = {n: sized(t, {**sizes, **unsaid}) for n, t in types.items() if not t.is_static}
+        found = Facts(with_sizes(graph, chosen), assumed=unsaid)
     except (TypeRuleError, ReferenceFailed):
         if sizes:
             raise
@@ -83,9 +82,8 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
     """Yield the graph, and those that its nodes hold as attributes, at any depth."""
     yield graph
     for node in graph.nodes:
-        for value in node.attrs.values():
-            if isinstance(value, Graph):
-                yield from graphs_in(value)
+        for sub in node.graphs.values():
+            yield from graphs_in(sub)
 
 
 def changes_of(reports: Iterable[Report]) -> dict[str, int]:

@@ -31,7 +31,7 @@ from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import Copier, shaped_types
 from tinsmith.graph.infer import check_types
-from tinsmith.graph.text import graph_weights, nested_weights
+from tinsmith.graph.text import weights_in
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
 from tinsmith.ops.control import Part
 from tinsmith.passes.manager import find_matches, has_work, run_passes
@@ -178,17 +178,17 @@ class Compilation:
         )  # fmt: skip
         compiled = HOST.compile(placed, job)
         # A model's file may change: only bodies of loops may still read it, which are checked.
-        program = compiled.program
+        program, nodes = compiled.program, compiled.built.nodes
         program.constants |= {n: np.array(a) for n, a in program.constants.items() if mappings([a])}
         for name, (op, attrs) in program.nodes.items():
             if op is Part:
-                node = compiled.built.nodes[name]
+                node = nodes[name]
                 if node.attrs["backend"] == DEFAULT:
                     program.nodes[name] = later_of(node, self), {}
                     continue
                 running: Any = Running(node, made)
                 program.nodes[name] = running, attrs
-            if arrays := [a for a in nested_weights(attrs.values()) if mappings([a])]:
+            if arrays := [a for a in weights_in(nodes[name].graphs.values()) if mappings([a])]:
                 program.checks[name] = partial(check_unchanged, arrays)
         return compiled
 
@@ -258,7 +258,7 @@ class Compilation:
 
     @cached_property
     def _constants(self) -> list[Array]:
-        return list(graph_weights(self.imported, max_inline=0).values())
+        return weights_in([self.imported])
 
 
 class _LettingGo:

@@ -23,7 +23,7 @@ from tinsmith.compiler.sections import Told, laters_of, tell
 from tinsmith.errors import ModelFileError, OutOfMemory, PlanError, TypeRuleError
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph, Node
-from tinsmith.graph.text import nested_weights
+from tinsmith.graph.text import weights_in
 from tinsmith.ops.control import Part
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.inputs import Signature
@@ -105,7 +105,7 @@ class Later(LaterStep):
         """(the part's graph, its constants, the compilation of the surrounding model)."""
         node, around = self._find()
         body: Graph = node.attrs["body"]
-        return body, nested_weights([body]), around
+        return body, weights_in([body]), around
 
     def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the part's results for its inputs `arrays`; as `LaterStep.run`, without times.

@@ -16,7 +16,7 @@ from tinsmith.compiler.options import refuse_others
 from tinsmith.errors import OptionError, counted
 from tinsmith.graph import Holder, dtype_of
 from tinsmith.graph.copy import shaped_types
-from tinsmith.graph.text import graph_weights
+from tinsmith.graph.text import weights_in
 from tinsmith.passes.shapes import with_sizes
 from tinsmith.plan.alive import allocate_and_free, peak_of
 from tinsmith.plan.memory import align
@@ -182,7 +182,7 @@ def _report(net: Net, program: Program, found: Measured | None = None) -> Memory
         planned=plan.memory,
         input_bytes=_bytes(plan.inputs),
         output_bytes=_bytes(plan.outputs),
-        file_weights=sum(a.nbytes for a in graph_weights(graph, max_inline=0).values()),
+        file_weights=sum(a.nbytes for a in weights_in([graph])),
         allocate_and_free=peak_of(moments),
         unsized=sum(not m.known for m in moments),
         by_reference=sum(s.kind == "reference" for s in plan.steps),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tinsmith.errors import FEW, counted
-from tinsmith.graph import Graph, Node
+from tinsmith.graph import Node
 from tinsmith.graph.uses import sources_of
 from tinsmith.kernels.select import REFERENCE, forced
 from tinsmith.plan.planner import Built
@@ -26,8 +26,7 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
         for s in steps
         if s.kernel == REFERENCE and s.node and not forced(s.name, s.op, overrides)
     }
-    bodies = {n: [g for g in n.attrs.values() if isinstance(g, Graph)] for n in slow}
-    holding = {n: sum(map(len, graphs)) for n, graphs in bodies.items() if graphs}
+    holding = {n: sum(map(len, n.graphs.values())) for n in slow if n.graphs}
     said = [_holding(n, count) for n, count in holding.items() if count]
     rest = [n for n in slow if n not in holding]
     if not rest:

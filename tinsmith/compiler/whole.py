@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph.copy import with_outputs
-from tinsmith.graph.text import graph_weights
+from tinsmith.graph.text import weights_in
 from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.net import Net
 from tinsmith.runtime.programs import Provider
@@ -30,7 +30,7 @@ class Whole(Provider):
         self._graph, self._name, self._backend, self._job = graph, name, backend, job
         self._ranges = ranges
         self.notes = []
-        constants = list(graph_weights(graph, max_inline=0).values())
+        constants = weights_in([graph])
         compiled = backend.compile(graph, job)
 
         def run(arrays: Sequence[Any]) -> list[Any]:

@@ -57,6 +57,19 @@ class Node:
         return value
 
     @property
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs among the attributes, by the names of these; for one that lies in a tuple its
+        index follows: "bodies/0"."""
+        found: dict[str, Graph] = {}
+        work = list(self.attrs.items())
+        for name, value in work:
+            if isinstance(value, Graph):
+                found[name] = value
+            elif isinstance(value, tuple | list):
+                work += [(f"{name}/{i}", item) for i, item in enumerate(value)]
+        return found
+
+    @property
     def is_static(self) -> bool:
         """Whether the types of all inputs and outputs are static."""
         return all(v is None or v.type.is_static for v in (*self.inputs, *self.outputs))

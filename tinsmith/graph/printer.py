@@ -146,22 +146,11 @@ def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[s
         if v.const.size > max_inline:
             found[prefix + v.name] = v.const
     for node in graph.nodes:
-        for key, value in node.attrs.items():
-            for sub, where in _graphs(value, f"{prefix}{node.name}.{key}/"):
-                found |= graph_weights(sub, max_inline, where)
+        for name, sub in node.graphs.items():
+            found |= graph_weights(sub, max_inline, f"{prefix}{node.name}.{name}/")
     return found
 
 
-def nested_weights(values: Iterable[Any]) -> list[np.ndarray]:
-    """The arrays of all constants, but for empty ones, of the graphs among `values`, attributes of
-    nodes (graphs may also lie in tuples)."""
-    subs = [sub for value in values for sub, _ in _graphs(value, "")]
-    return [array for sub in subs for array in graph_weights(sub, 0).values()]
-
-
-def _graphs(value: Any, prefix: str) -> list[tuple[Graph, str]]:
-    if isinstance(value, Graph):
-        return [(value, prefix)]
-    if isinstance(value, tuple | list):
-        return [s for i, v in enumerate(value) for s in _graphs(v, f"{prefix}{i}/")]
-    return []
+def weights_in(graphs: Iterable[Graph]) -> list[np.ndarray]:
+    """The arrays of all constants, but for empty ones, of graphs and those nested in them."""
+    return [array for graph in graphs for array in graph_weights(graph, 0).values()]

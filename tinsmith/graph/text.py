@@ -28,10 +28,10 @@ import numpy as np
 from tinsmith.errors import GraphSyntaxError, TinsmithError, suggest
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import Origin
-from tinsmith.graph.printer import format_graph, graph_weights, nested_weights
+from tinsmith.graph.printer import format_graph, graph_weights, weights_in
 from tinsmith.graph.types import HOLDERS, Dim, Holder, Type, compatible, dtype_of
 
-__all__ = ["format_graph", "graph_weights", "nested_weights", "parse_graph"]
+__all__ = ["format_graph", "graph_weights", "parse_graph", "weights_in"]
 
 LONGEST = 1000
 """The most characters of a number; longer ones are refused. Estimated."""

@@ -38,10 +38,8 @@ def verify(graph: Graph, *, types: bool = True, proven: bool = False) -> None:
         for node in nodes:
             _types(graph, node, proven)
     for node in nodes:
-        for value in node.attrs.values():
-            for sub in value if isinstance(value, tuple) else (value,):
-                if isinstance(sub, Graph):
-                    verify(sub, types=types, proven=proven)
+        for sub in node.graphs.values():
+            verify(sub, types=types, proven=proven)
 
 
 def _fail(graph: Graph, node: Node, message: str) -> NoReturn:

@@ -103,13 +103,12 @@ def _reached(graph: Graph) -> set[str]:
     names: set[str] = set()
     for node in graph.nodes:
         names |= {node.name, node.op.name}
-        bodies = [v for v in node.attrs.values() if isinstance(v, Graph)]
         body = fused_body(node)
         if body is not None:  # one kernel, of its anchor's operator
             inner = {n.op.name for n in body.nodes}
             names |= {ELEMENTWISE} | {name for name in inner if kernels_for(name)}
         else:
-            names = names.union(*map(_reached, bodies))
+            names = names.union(*map(_reached, node.graphs.values()))
     return names
 
 
