@@ -8,10 +8,10 @@ import pytest
 import tinsmith as ts
 from tests.models import GRAPHS, conv, feeds
 from tinsmith import ops
-from tinsmith.backends.cpu import Array, Heap
+from tinsmith.backends.cpu import Heap
 from tinsmith.compiler import build
 from tinsmith.errors import UnknownName
-from tinsmith.graph import Graph, Type
+from tinsmith.graph import Array, Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.plan.pick import ALLOWANCE, GROWTH
 

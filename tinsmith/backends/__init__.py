@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from tinsmith.errors import OptionError
 from tinsmith.plan.options import PlanOptions
 from tinsmith.records import dataclass
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from tinsmith.plan.shared_weights import SharedWeights
 
 __all__ = ["BACKENDS", "DEFAULT", "Backend", "Job", "Runner", "backends_of", "is_whole"]
-
-Array = np.ndarray[Any, Any]
 
 DEFAULT = "cpu"
 """The backend where the caller names none; its programs run the parts of all others as steps."""

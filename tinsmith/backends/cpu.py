@@ -13,7 +13,7 @@ from tinsmith.backends.library import team_address
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.target import Target, need_runnable
-from tinsmith.graph import Graph, Node
+from tinsmith.graph import Array, Graph, Node
 from tinsmith.plan.plan import SLACK
 from tinsmith.plan.shared_weights import Blob
 from tinsmith.records import dataclass
@@ -23,8 +23,6 @@ from tinsmith.sizes import as_number
 
 if TYPE_CHECKING:
     from tinsmith.plan.planner import Built
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass

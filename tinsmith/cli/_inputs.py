@@ -30,10 +30,9 @@ from tinsmith.compiler.hints import sized
 from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
 from tinsmith.formats.csv import fit_csv, is_csv, read_csv
 from tinsmith.formats.npz import UNNAMED, parts, read_arrays, whole
-from tinsmith.graph import Type, compatible
+from tinsmith.graph import Array, Type, compatible
 from tinsmith.runtime.inputs import as_input, suggest_input
 
-Array = np.ndarray[Any, Any]
 MADE_UP = ("random", "zeros")
 
 

@@ -16,14 +16,14 @@ import numpy as np
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation
-from tinsmith.compiler.compare import ROUNDING, Array, Difference, compare
+from tinsmith.compiler.compare import ROUNDING, Difference, compare
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.quanta import ALLOWED, cut, given, rounded, unlike
 from tinsmith.compiler.verify_sizes import Freed, Shapes
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
-from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.graph import Array, Graph, Holder, Node, Value
 from tinsmith.graph.copy import shaped_types
 from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.interpret import run_graph

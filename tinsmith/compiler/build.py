@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.backends import DEFAULT, Job, backends_of
-from tinsmith.backends.cpu import HOST, Array, Compiled, Heap, Room
+from tinsmith.backends.cpu import HOST, Compiled, Heap, Room
 from tinsmith.backends.part import Running
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.products import product_of
@@ -28,7 +28,7 @@ from tinsmith.compiler.sections import Told
 from tinsmith.compiler.slow import slow_notes
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
-from tinsmith.graph import Graph
+from tinsmith.graph import Array, Graph
 from tinsmith.graph.copy import Copier, shaped_types
 from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import weights_in

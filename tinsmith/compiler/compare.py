@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.formats.npz import parts
-from tinsmith.graph import kind_of, shown
+from tinsmith.graph import Array, kind_of, shown
 from tinsmith.records import dataclass
 
-Array = np.ndarray[Any, Any]
 ROUNDING = 1e-6
 """A relative difference that sums in float32 reach when only the order of their terms differs."""
 

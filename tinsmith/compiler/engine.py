@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith.compiler.bisect import MODEL, Culprit
-from tinsmith.compiler.compare import Array
 from tinsmith.compiler.quanta import rounded, unlike
 from tinsmith.errors import EngineFailed, MissingPackage, ModelFileError
-from tinsmith.graph import Graph
+from tinsmith.graph import Array, Graph
 
 EXACT_SUMS = " with exact sums of bytes, as on machines with VNNI"
 """Says of results that `computed` made them with `exact_sums`."""

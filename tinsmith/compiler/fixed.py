@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import InputNameError, OptionError, suggest
-from tinsmith.graph import Graph, Type
+from tinsmith.graph import Array, Graph, Type
 from tinsmith.runtime.inputs import as_input
-
-Array = np.ndarray[Any, Any]
 
 
 def fixed_values(fixed: Any) -> dict[str, Array]:

@@ -22,7 +22,7 @@ from tinsmith.compiler.keeping import Keeper
 from tinsmith.compiler.sections import Told, laters_of, tell
 from tinsmith.errors import ModelFileError, OutOfMemory, PlanError, TypeRuleError
 from tinsmith.formats.mapped import check_unchanged
-from tinsmith.graph import Graph, Node
+from tinsmith.graph import Array, Graph, Node
 from tinsmith.graph.text import weights_in
 from tinsmith.ops.control import Part
 from tinsmith.plan.shared_weights import SharedWeights
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
     from tinsmith.compiler.kept import Kept
     from tinsmith.runtime.free import FreeProgram
-
-Array = np.ndarray[Any, Any]
 
 SESSIONS = 64
 """Sets of sizes for which a thread keeps a session; the sessions share memory. Estimated."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.compiler.compare import Array, Difference, compare
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.compiler.compare import Difference, compare
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops.interpret import run_graph
 from tinsmith.ops.quant import spread
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from tinsmith.backends.cpu import Compiled
 from tinsmith.errors import TinsmithError
-from tinsmith.graph import dtype_of
+from tinsmith.graph import Array, dtype_of
 from tinsmith.kernels.select import Candidate
 from tinsmith.plan.pick import Preference, Preferences, site_signature
 from tinsmith.plan.place import Placed
@@ -36,7 +35,6 @@ SECONDS, LEAST, OFTEN = 0.4, 5, 60
 """How long two programs are measured, in seconds, within at least LEAST and at most OFTEN runs."""
 
 Compile = Callable[[Preferences], Compiled]
-Array = np.ndarray[Any, Any]
 
 
 @dataclass

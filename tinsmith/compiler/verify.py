@@ -13,7 +13,7 @@ import numpy as np
 
 from tinsmith.compiler import engine
 from tinsmith.compiler.bisect import Bisection, Culprit
-from tinsmith.compiler.compare import Array, Difference, compare, compare_all
+from tinsmith.compiler.compare import Difference, compare, compare_all
 from tinsmith.compiler.compile import READING, ModelLike, load
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.expected import (
@@ -31,7 +31,7 @@ from tinsmith.compiler.quanta import rounded
 from tinsmith.compiler.verify_sizes import UNFIT, made_for, sizes_for, text
 from tinsmith.errors import FEW, InputNameError, InputTypeError, OptionError
 from tinsmith.formats.npz import whole
-from tinsmith.graph import Graph, Holder, OptionalType, Type
+from tinsmith.graph import Array, Graph, Holder, OptionalType, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.records import dataclass
 from tinsmith.runtime.net import Net

@@ -20,8 +20,7 @@ from tinsmith import budget
 from tinsmith.errors import FileNameError, InputShapeError, ModelFileError, counted
 from tinsmith.formats.mapped import open_file
 from tinsmith.formats.whole import whole_file
-
-Array = np.ndarray[Any, Any]
+from tinsmith.graph import Array
 
 SUFFIX = ".csv"
 ENCODING = "utf-8-sig"

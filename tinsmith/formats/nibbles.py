@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.graph import Array
 from tinsmith.graph.types import name_of
 
-Array = np.ndarray[Any, Any]
 BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 

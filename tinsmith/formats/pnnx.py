@@ -29,6 +29,7 @@ from tinsmith.errors import ModelFileError, counted
 from tinsmith.formats import PNNX, describe
 from tinsmith.formats.mapped import Files, MappedFile, opened
 from tinsmith.formats.whole import whole_file
+from tinsmith.graph import Array
 from tinsmith.graph.types import dtype_of
 from tinsmith.records import dataclass
 
@@ -42,8 +43,6 @@ DTYPES = {
 
 TEXT = "expr"
 """The parameter that holds a formula as text: it is not parsed as a number or list."""
-
-Array = np.ndarray[Any, Any]
 
 _INT = re.compile(r"-?\d{1,18}")
 _FLOAT = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|-?inf|-?nan", re.I)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Value
-from tinsmith.ops._rules import Array, need_room
+from tinsmith.graph import Array, Value
+from tinsmith.ops._rules import need_room
 from tinsmith.ops.resize import Sampling, axis_tables, resized
 
 

@@ -12,10 +12,9 @@ import numpy as np
 from tinsmith.errors import GraphError, TypeRuleError, suggest
 from tinsmith.frontends.importing import BROKEN, Broken, Import, Importer, Skipped, Unsupported
 from tinsmith.frontends.scales import SCALES, need_scales
-from tinsmith.graph import Graph, Origin, Type, Value
+from tinsmith.graph import Array, Graph, Origin, Type, Value
 from tinsmith.graph.types import compatible
 from tinsmith.ops import OPS
-from tinsmith.ops._rules import Array as Array
 from tinsmith.ops.declared import claim, declare, drop_idle, refuse
 
 Result = Value | tuple[Value | None, ...]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.nodes import Array, SourceNode
-from tinsmith.graph import Value
+from tinsmith.frontends.nodes import SourceNode
+from tinsmith.graph import Array, Value
 
 
 def recurrent_layer(

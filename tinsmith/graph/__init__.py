@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.graph.types import (
+    Array,
     Dim,
     Holder,
     MapType,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tinsmith.graph.origin import Origin
 
 __all__ = [
-    "Dim", "Graph", "Holder", "MapType", "Node", "OptionalType", "Origin", "SequenceType", "Shape",
-    "Type", "Value", "agree", "bare", "compatible", "dtype_of", "kind_of", "same_kind",
+    "Array", "Dim", "Graph", "Holder", "MapType", "Node", "OptionalType", "Origin", "SequenceType",
+    "Shape", "Type", "Value", "agree", "bare", "compatible", "dtype_of", "kind_of", "same_kind",
     "shapes_agree", "shown",
 ]  # fmt: skip
 

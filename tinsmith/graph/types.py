@@ -19,6 +19,7 @@ Dim = int | str
 only when the model is called."""
 
 Shape = tuple[Dim, ...]
+Array = np.ndarray[Any, Any]
 
 
 def dtype_of(name: Any) -> np.dtype[Any]:

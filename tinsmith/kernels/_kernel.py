@@ -24,7 +24,7 @@ from tinsmith.codegen.cores import CORES
 from tinsmith.codegen.target import ISAS
 from tinsmith.codegen.types import Ty, from_dtype
 from tinsmith.errors import OptionError, UnknownName
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels.emit import Emit, View
 from tinsmith.kernels.layout import PLAIN, Layout, Spec
@@ -52,9 +52,6 @@ class Tier(IntEnum):
     ISA = 3
     CORE = 4
     MEASURED = 5
-
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log2
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.products import FLOAT32, PRODUCTS, Product
+from tinsmith.graph import Array
 from tinsmith.kernels.site import PRODUCT_ERROR, Site, Skip
-
-Array = np.ndarray[Any, Any]
 
 LARGE = 1e15
 """Elements must be smaller. Algorithms that add up data or weights before they multiply scale each

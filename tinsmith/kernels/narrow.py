@@ -18,18 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.float_products import LARGE
 from tinsmith.kernels.walk import Position, load_row
-
-Array = np.ndarray[Any, Any]
 
 TOGETHER, WORDS = 4, 3
 """TOGETHER weights of a column are packed into WORDS words."""

@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from tinsmith.graph import Dim, Node, Value
+from tinsmith.graph import Array, Dim, Node, Value
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size
 
 if TYPE_CHECKING:
     from tinsmith.ops._op import Op
-
-Array = np.ndarray[Any, Any]
 
 Places = Union[range, "Span", Array]
 """Indexes along an axis."""

@@ -12,14 +12,13 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
-from tinsmith.graph import Dim, Node, Shape, Type, Value, agree, dtype_of
+from tinsmith.graph import Array, Dim, Node, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import element_name, name_of
 from tinsmith.ops._dims import broadcast, fresh
 from tinsmith.ops._op import OPS, Op, need, op
 from tinsmith.ops.precision import HALVES, is_float, is_half
 from tinsmith.sizes import NUMBER, Number, Size
 
-Array = np.ndarray[Any, Any]
 Tensor = Any
 """An array, or a Value of a graph: references of `composed` operators take either."""
 

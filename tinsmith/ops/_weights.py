@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tinsmith.graph import Array
 from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.graph import Node
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

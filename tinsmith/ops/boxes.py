@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, agree
+from tinsmith.graph import Array, Type, agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import OPS, need, op
-from tinsmith.ops._rules import Array, Tensor, cut, integers, need_data
+from tinsmith.ops._rules import Tensor, cut, integers, need_data
 from tinsmith.ops.detect import corners_of, suppress
 from tinsmith.sizes import NUMBER, Number, smallest
 

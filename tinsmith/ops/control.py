@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import (
+    Array,
     Dim,
     Graph,
     Holder,
@@ -26,7 +27,7 @@ from tinsmith.graph import (
 )
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, op
-from tinsmith.ops._rules import Array, axis_of, need_data
+from tinsmith.ops._rules import axis_of, need_data
 from tinsmith.ops.interpret import Refusal, flops_of_graph, infer_graph, run_graph
 from tinsmith.ops.sequence import either, item_of
 from tinsmith.sizes import NUMBER

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value, agree
+from tinsmith.graph import Array, Dim, Type, Value, agree
 from tinsmith.ops._apart import images
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, dtypes_at, need_axes, need_same
+from tinsmith.ops._rules import dtypes_at, need_axes, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows

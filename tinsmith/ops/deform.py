@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, agree
+from tinsmith.graph import Array, Dim, Type, agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, need_axes, need_room, need_same
+from tinsmith.ops._rules import need_axes, need_room, need_same
 from tinsmith.ops.conv import check_conv, conv_shape
 from tinsmith.ops.precision import widen
 from tinsmith.ops.resize import cubic

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value, agree
+from tinsmith.graph import Array, Dim, Type, Value, agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, need_data, need_room
+from tinsmith.ops._rules import need_data, need_room
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import smallest
 

@@ -8,20 +8,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith import budget
-from tinsmith.graph import Dim, Type, Value, agree
+from tinsmith.graph import Array, Dim, Type, Value, agree
 from tinsmith.ops._dims import fresh
-from tinsmith.ops._move import (
-    Along,
-    Array,
-    Move,
-    Part,
-    Places,
-    Span,
-    by_table,
-    count_of,
-    placed,
-    spanned,
-)
+from tinsmith.ops._move import Along, Move, Part, Places, Span, by_table, count_of, placed, spanned
 from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import (
     INTS,

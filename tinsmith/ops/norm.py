@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Type, Value, agree, shapes_agree
+from tinsmith.graph import Array, Type, Value, agree, shapes_agree
 from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._dims import broadcast
 from tinsmith.ops._op import OPS, need, op
-from tinsmith.ops._rules import Array, as_dtype, axis_of, in_float32_of, need_axes, need_float
+from tinsmith.ops._rules import as_dtype, axis_of, in_float32_of, need_axes, need_float
 from tinsmith.ops.precision import widen
 
 

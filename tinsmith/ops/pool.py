@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value, dtype_of
+from tinsmith.graph import Array, Type, Value, dtype_of
 from tinsmith.ops._apart import planes
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, need_axes, need_float, need_room
+from tinsmith.ops._rules import need_axes, need_float, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.reduce import Reduce
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
+from tinsmith.graph import Array, Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, op
-from tinsmith.ops._rules import FLOAT8, Array, axis_of, dtypes_at, need_data, need_float
+from tinsmith.ops._rules import FLOAT8, axis_of, dtypes_at, need_data, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, is_half, widen

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Type, Value, agree, shapes_agree
+from tinsmith.graph import Array, Node, Type, Value, agree, shapes_agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import INTS, Array, need_dtype, need_length_data, need_lengths, need_same
+from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.quant import DynamicQuantizeLinear

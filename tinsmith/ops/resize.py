@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import DataError
-from tinsmith.graph import Dim, Node, Value
+from tinsmith.graph import Array, Dim, Node, Value
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, axis_of, need_data, need_room
+from tinsmith.ops._rules import axis_of, need_data, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size, same

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim
+from tinsmith.graph import Array, Dim
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of
-from tinsmith.ops._rules import Array
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinsmith.conditions import by_formula
 from tinsmith.errors import TypeRuleError
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds, multiplies, powers_of
 from tinsmith.ops._dims import broadcast
@@ -23,7 +23,6 @@ from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.attention_free import free_attention, free_term, take_in_strides, turned
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
-    Array,
     Dense,
     Once,
     Positions,

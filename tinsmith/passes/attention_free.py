@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array
 from tinsmith.passes.strides import (
     Strided,
     aligned,

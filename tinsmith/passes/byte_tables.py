@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph import Array, Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import BYTES, Array
+from tinsmith.passes.facts import BYTES
 from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32
 from tinsmith.passes.manager import has_bytes, register

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import (
-    Array,
     axes_of,
     bounds,
     i64,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import by_outputs, from_outputs
 from tinsmith.ops.window import spatial_attr
-from tinsmith.passes.facts import Array, ints, need_float, per_channel, rounds, shape_of
+from tinsmith.passes.facts import ints, need_float, per_channel, rounds, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 from tinsmith.sizes import has_sizes

@@ -4,11 +4,10 @@ Skip, so that the rule does not fire."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Node, Value
+from tinsmith.graph import Array, Dim, Node, Value
 from tinsmith.graph.uses import sources_of
 from tinsmith.ops import OPS
 from tinsmith.ops._rules import integers
@@ -17,7 +16,6 @@ from tinsmith.ops.precision import is_half
 from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER, Number, same
 
-Array = np.ndarray[Any, Any]
 BYTES = ("int8", "uint8")
 
 

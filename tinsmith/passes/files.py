@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, i64, shape_of
+from tinsmith.passes.facts import i64, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 from tinsmith.sizes import NUMBER

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import BYTES, Array, filled_dims, shape_of, static_dims
+from tinsmith.passes.facts import BYTES, filled_dims, shape_of, static_dims
 from tinsmith.passes.lower_integers import is_depthwise, most_of, window_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register

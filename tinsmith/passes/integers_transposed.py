@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, filled_dims, pads, static_dims
+from tinsmith.passes.facts import filled_dims, pads, static_dims
 from tinsmith.passes.integers import (
     LEAST,
     TO_BYTES,

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import TypeRuleError
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.deform import places_of
 from tinsmith.passes.conv import NORM
-from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
+from tinsmith.passes.facts import filled_dims, shape_of, static_dims
 from tinsmith.passes.lower_quant import known
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p

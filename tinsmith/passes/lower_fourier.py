@@ -8,9 +8,9 @@ from math import gcd, isqrt, prod
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, filled_dims, ints, reshaped, shape_of
+from tinsmith.passes.facts import filled_dims, ints, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p

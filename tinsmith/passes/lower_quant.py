@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph import Array, Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import HALVES
 from tinsmith.ops.quant import divided_in
-from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 from tinsmith.sizes import has_sizes

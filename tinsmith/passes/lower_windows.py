@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import Window, spatial_attr, window
-from tinsmith.passes.facts import Array, filled_dims, pads
+from tinsmith.passes.facts import filled_dims, pads
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 

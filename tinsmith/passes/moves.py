@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import MOST, Part, moves_of
-from tinsmith.passes.facts import Array, i64, need_float, number, reshaped, shape_of
+from tinsmith.passes.facts import i64, need_float, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 from tinsmith.sizes import NUMBER

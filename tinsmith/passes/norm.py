@@ -6,18 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.conv import NORM, affine, batch_norm, finite
-from tinsmith.passes.facts import (
-    Array,
-    axes_of,
-    number,
-    per_channel,
-    per_element,
-    reshaped,
-    shape_of,
-)
+from tinsmith.passes.facts import axes_of, number, per_channel, per_element, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 from tinsmith.sizes import NUMBER

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.contents import is_known
-from tinsmith.passes.facts import Array
 from tinsmith.records import dataclass
 
 

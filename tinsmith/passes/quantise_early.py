@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph import Array, Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.quant import divided_in
-from tinsmith.passes.facts import Array, bounds
+from tinsmith.passes.facts import bounds
 from tinsmith.passes.integers import (
     TO_BYTES,
     dequantised,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, need_float, number
+from tinsmith.passes.facts import need_float, number
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, p
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Type, Value
+from tinsmith.graph import Array, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.rescale import ENTRIES
-from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import (
     PRODUCTS,
     TO_BYTES,

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import is_half
 from tinsmith.ops.quant import spread
-from tinsmith.passes.facts import BYTES, LARGE, LARGE_LAYER, Array, shape_of
+from tinsmith.passes.facts import BYTES, LARGE, LARGE_LAYER, shape_of
 from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register

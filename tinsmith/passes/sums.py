@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import Window, window
 from tinsmith.passes.conv import NORM, TOLERANCE, affine, batch_norm, finite
-from tinsmith.passes.facts import Array, need_float, shape_of
+from tinsmith.passes.facts import need_float, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 

@@ -11,10 +11,10 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.graph import Dim, Node, Value
+from tinsmith.graph import Array, Dim, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import window
-from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import OptionError, PassChoiceError
-from tinsmith.graph import Graph, Node, Value, dtype_of
+from tinsmith.graph import Array, Graph, Node, Value, dtype_of
 from tinsmith.graph.copy import with_nested
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import is_matrix_product, weights_of
-from tinsmith.passes.facts import Array
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 

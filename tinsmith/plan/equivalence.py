@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.kernels._kernel import Packed, Site
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.memo import node_key
@@ -21,9 +20,6 @@ from tinsmith.kernels.select import Candidate
 from tinsmith.kernels.trace import is_whole
 from tinsmith.ops.control import fused_body
 from tinsmith.records import cached_property, dataclass
-
-Array = np.ndarray[Any, Any]
-
 
 Arrays = Sequence[tuple[Array, Array]]
 """Pairs: a constant of one site, and the constant in the same place of an equivalent site."""

@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops._apart import axes_apart
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

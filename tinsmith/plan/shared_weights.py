@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.graph import Array
 from tinsmith.records import NamedTuple, dataclass
 
-Array = np.ndarray[Any, Any]
 OPEN = 8
 """How many earlier blobs, the largest, a program may read from. Reading one array keeps the whole
 blob in memory. Estimated."""

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.compiler.compile import compile as compile_model
-from tinsmith.graph import Graph, Type
+from tinsmith.graph import Array, Graph, Type
 from tinsmith.graph.copy import with_outputs
 from tinsmith.quantizer.data import Batch, Samples
-from tinsmith.quantizer.scales import Array
 from tinsmith.quantizer.statistics import Statistics
 
 ROOM = 1 << 27

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._weights import is_convolution, is_matrix_product
 from tinsmith.quantizer.places import bias_of, set_const, weighted
-from tinsmith.quantizer.scales import Array
 
 
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:

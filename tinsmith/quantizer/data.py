@@ -11,10 +11,9 @@ import numpy as np
 
 from tinsmith.errors import CalibrationError, MissingFile, TypeRuleError
 from tinsmith.formats import npz
-from tinsmith.graph import Graph, Type, Value, shapes_agree
+from tinsmith.graph import Array, Graph, Type, Value, shapes_agree
 from tinsmith.graph.copy import shaped_types
 from tinsmith.progress import tell
-from tinsmith.quantizer.scales import Array
 from tinsmith.runtime.inputs import transposing
 
 Batch = dict[str, Array]

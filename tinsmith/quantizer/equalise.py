@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops._weights import by_channels, from_channels, is_convolution
 from tinsmith.quantizer.places import bias_of, computed, set_const, weighted
-from tinsmith.quantizer.scales import Array
 
 ROUNDS = 20
 """Rounds over all pairs, at most. Estimated: chains of layers settle in fewer."""

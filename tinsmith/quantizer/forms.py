@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import is_convolution, is_matrix_product
 from tinsmith.quantizer import places
 from tinsmith.quantizer.insert import Rounded, insert
-from tinsmith.quantizer.scales import Array, Scale
+from tinsmith.quantizer.scales import Scale
 from tinsmith.records import dataclass
 from tinsmith.writers.rows import unused
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.quantizer.places import bias_of, data_of, weighted
-from tinsmith.quantizer.scales import Array, Scale
+from tinsmith.quantizer.scales import Scale
 
 Rounded = Callable[[Node, int], tuple[Array, Scale]]
 """(node, number of an input with weights) -> (the weights as integers, their scale)."""

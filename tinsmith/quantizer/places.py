@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops._weights import Weights, is_matrix_product, weights_of
-from tinsmith.quantizer.scales import Array
 
 CARRIERS = ("Reshape", "Transpose", "Slice", "Split", "MaxPool")
 """Operators whose results are elements of their first input: the input is quantised instead of the

@@ -13,7 +13,7 @@ from tinsmith.backends.cpu import HOST
 from tinsmith.compiler.compile import ModelLike, load
 from tinsmith.compiler.options import check_name, refuse_others
 from tinsmith.errors import CalibrationError, QuantizeError, counted
-from tinsmith.graph import Graph, Node
+from tinsmith.graph import Array, Graph, Node
 from tinsmith.passes.manager import run_passes
 from tinsmith.progress import check_progress, reported, tell
 from tinsmith.quantizer import places
@@ -33,7 +33,7 @@ from tinsmith.quantizer.report import (
     timed,
 )
 from tinsmith.quantizer.rounding import Correlations, compensated, takes
-from tinsmith.quantizer.scales import Array, Scale, of_range, of_weights
+from tinsmith.quantizer.scales import Scale, of_range, of_weights
 from tinsmith.quantizer.settings import Settings, settings_of
 from tinsmith.quantizer.statistics import Statistics
 from tinsmith.records import dataclass

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tinsmith.quantizer.scales import Array
+from tinsmith.graph import Array
 from tinsmith.quantizer.statistics import BINS, Statistics
 from tinsmith.records import dataclass
 

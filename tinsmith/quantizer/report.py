@@ -16,11 +16,11 @@ from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.loss import Noise, operators_alone, with_alone
 from tinsmith.compiler.write import write
 from tinsmith.errors import OptionError, TinsmithError, counted
-from tinsmith.graph import Graph
+from tinsmith.graph import Array, Graph
 from tinsmith.quantizer.calibrate import Values
 from tinsmith.quantizer.data import Samples
 from tinsmith.quantizer.forms import table_of
-from tinsmith.quantizer.scales import Array, Scale
+from tinsmith.quantizer.scales import Scale
 from tinsmith.quantizer.settings import Settings
 from tinsmith.records import dataclass
 from tinsmith.writers.registry import check_out, files_at

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Node
+from tinsmith.graph import Array, Node
 from tinsmith.ops._weights import by_outputs, from_outputs, is_convolution, is_matrix_product
 from tinsmith.ops.window import padded, window, windows
-from tinsmith.quantizer.scales import Array, Scale
+from tinsmith.quantizer.scales import Scale
 
 DAMPING = 0.01
 """Fraction of the diagonal's mean that is added to the diagonal, so that the inverse exists.

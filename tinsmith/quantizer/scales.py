@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.errors import QuantizeError
-from tinsmith.graph import dtype_of
+from tinsmith.graph import Array, dtype_of
 from tinsmith.ops.quant import spread
 from tinsmith.records import dataclass
 
-Array = np.ndarray[Any, Any]
 SMALLEST = 1e-30
 """The smallest scale of weights: the product of two is no denormal float32."""
 

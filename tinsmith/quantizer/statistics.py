@@ -8,7 +8,7 @@ from dataclasses import field
 import numpy as np
 
 from tinsmith.errors import CalibrationError
-from tinsmith.quantizer.scales import Array
+from tinsmith.graph import Array
 from tinsmith.records import dataclass
 
 BINS = 2048

@@ -20,12 +20,12 @@ import numpy as np
 from tinsmith.compiler.compile import ModelLike, load
 from tinsmith.compiler.write import write
 from tinsmith.errors import QuantizeError, counted
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.ops._weights import is_matrix_product
 from tinsmith.quantizer import places
 from tinsmith.quantizer.forms import FORMS, WEIGHTS, by_title
 from tinsmith.quantizer.quantize import canonical_of
-from tinsmith.quantizer.scales import Array, Scale
+from tinsmith.quantizer.scales import Scale
 from tinsmith.records import NamedTuple
 from tinsmith.writers.registry import check_out, files_at
 

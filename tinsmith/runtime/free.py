@@ -18,6 +18,7 @@ from tinsmith.budget import machine_memory
 from tinsmith.conditions import Scope
 from tinsmith.errors import OutOfMemory, size_text
 from tinsmith.formulas import Form, added, computed, number_form, shown, valued
+from tinsmith.graph import Array
 from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
@@ -28,7 +29,6 @@ from tinsmith.runtime.session import Native, Session
 from tinsmith.runtime.tables import Asked, Tables
 from tinsmith.sizes import Size, has_sizes, values_in
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
 """The shape of an input: numbers, and symbols (`Size`) in the place of free sizes."""
 LEAST_SPARE = 1024

@@ -19,6 +19,7 @@ from tinsmith.errors import (
     suggest,
 )
 from tinsmith.graph import (
+    Array,
     Holder,
     OptionalType,
     SequenceType,
@@ -32,7 +33,6 @@ from tinsmith.runtime.outputs import check_names
 if TYPE_CHECKING:
     from tinsmith.plan.plan import Plan
 
-Array = np.ndarray[Any, Any]
 Signature = tuple[tuple[int, ...] | None, ...]
 """The shape of each input; None for an input that is not a tensor."""
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from tinsmith.graph import Array
 from tinsmith.plan.memory import align
 from tinsmith.plan.plan import SLACK
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.results import RunMemory
 from tinsmith.runtime.session import Session
-
-Array = np.ndarray[Any, Any]
 
 PAINTS = (0xA5, 0x5A)
 """Bytes with which memory is filled before each of two runs: a byte that a run writes differs from

@@ -10,10 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tinsmith.errors import OutOfMemory, TinsmithError, size_text
-from tinsmith.graph import dtype_of
+from tinsmith.graph import Array, dtype_of
 from tinsmith.plan.plan import Operand
-
-Array = np.ndarray[Any, Any]
 
 LINE = 64  # bytes of a cache line
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from tinsmith.errors import InputShapeError, OptionError, TinsmithError, UnknownName
-from tinsmith.graph import Holder, Type, dtype_of
+from tinsmith.graph import Array, Holder, Type, dtype_of
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature, run_arguments
 from tinsmith.runtime.memory import OfThisProcess
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tinsmith.runtime.state_session import StateSession
     from tinsmith.runtime.states import Room, State
 
-Array = np.ndarray[Any, Any]
 OTHERS = 4
 """Other sets of outputs (`outputs=` of a call) for which a Net keeps a Net. Estimated."""
 

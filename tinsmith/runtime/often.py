@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
-
-import numpy as np
 
 from tinsmith.errors import ForkError
+from tinsmith.graph import Array
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
 
-Array = np.ndarray[Any, Any]
 Again = int
 """The number of calls of a signature after which to ask again; NEVER: not any more."""
 NEVER: Again = -1

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import OutputError, suggest
-
-Array = np.ndarray[Any, Any]
+from tinsmith.graph import Array
 
 EFFORT = 1000  # numpy's `max_work` for deciding whether strided views overlap; estimated
 

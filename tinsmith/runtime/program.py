@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tinsmith.graph import dtype_of
+from tinsmith.graph import Array, dtype_of
 from tinsmith.plan.plan import ENTER, HEADER, PORTS, WEIGHTS, Plan, Step
 from tinsmith.plan.shared_weights import Blob
 from tinsmith.records import NamedTuple
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
-Array = np.ndarray[Any, Any]
 FREE, FIXED = "free", "fixed"
 
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.graph import Array
 from tinsmith.runtime.memory import LINE, aligned
-
-Array = np.ndarray[Any, Any]
 
 LEAST_BYTES = 1 << 15
 """Smaller results come from the allocator, which keeps pages of that size. Estimated."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tinsmith.graph import Array
 from tinsmith.runtime.free import FreeProgram, SizedProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.session import Session
-from tinsmith.runtime.states import Array, Held, Room, State, capacity_for, check_result, rooms_of
+from tinsmith.runtime.states import Held, Room, State, capacity_for, check_result, rooms_of
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinsmith.errors import DataError, OutOfMemory, TinsmithError
-from tinsmith.graph import Type, dtype_of, shown
+from tinsmith.graph import Array, Type, dtype_of, shown
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tinsmith.runtime.later import Cycles
     from tinsmith.runtime.program import Program
     from tinsmith.runtime.threads import Team
-
-Array = np.ndarray[Any, Any]
 
 
 def _nothing() -> None:

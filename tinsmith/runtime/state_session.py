@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinsmith.errors import InputError, InputNameError, InputTypeError, StateError, UnknownName
+from tinsmith.graph import Array
 from tinsmith.runtime.inputs import Inputs
 from tinsmith.runtime.memory import OfThisProcess
 from tinsmith.runtime.rooms import Runner
-from tinsmith.runtime.states import Array, Held, first, sizes_told, states_of
+from tinsmith.runtime.states import Held, first, sizes_told, states_of
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net

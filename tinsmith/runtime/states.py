@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import OptionError, StateError, UnknownName
-from tinsmith.graph import Holder, Type, compatible, shapes_agree
+from tinsmith.graph import Array, Holder, Type, compatible, shapes_agree
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.memory import aligned
-
-Array = np.ndarray[Any, Any]
 
 SPELLINGS: list[tuple[str, list[str]]] = [
     (r"present(?:_key_values)?\.(.+)", [r"past_key_values.\1", r"past.\1"]),

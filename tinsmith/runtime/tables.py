@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import DataError
+from tinsmith.graph import Array
 from tinsmith.graph.evaluate import Reference, evaluate
 from tinsmith.plan.plan import Plan
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.memory import aligned
 from tinsmith.sizes import has_sizes
-
-Array = np.ndarray[Any, Any]
-
 
 Nodes = Mapping[str, tuple[Reference, Mapping[str, Any]]]
 """Name of a step -> the operator that it evaluates, and its attributes."""

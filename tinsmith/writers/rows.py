@@ -7,14 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-
 from tinsmith.errors import TinsmithError
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.registry import Registry
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 

@@ -14,8 +14,7 @@ from tinsmith import budget
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.formats.ncnn.schema import Slot
-
-Array = np.ndarray[Any, Any]
+from tinsmith.graph import Array
 
 HALVES, BYTES, SINGLES = 0x01306B47, 0x000D4B38, 0x0002C056
 """Tags: float16, int8, float32. 0 is float32, too. Any other tag is the first element of a table of

@@ -10,7 +10,6 @@ import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.node import (
-    Array,
     Node,
     Result,
     Size,
@@ -33,7 +32,7 @@ from tinsmith.frontends.ncnn.window import (
     window,
 )
 from tinsmith.frontends.scales import need_scale
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 
 
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer
-from tinsmith.graph import Value
+from tinsmith.frontends.ncnn.node import Node, Result, known, layer
+from tinsmith.graph import Array, Value
 
 AUTO = -233
 

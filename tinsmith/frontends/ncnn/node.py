@@ -9,11 +9,10 @@ from typing import Any
 from tinsmith.formats import pairs_of
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Importers, Unsupported
-from tinsmith.frontends.nodes import Array as Array
 from tinsmith.frontends.nodes import Result as Result
 from tinsmith.frontends.nodes import Scope, SourceNode
 from tinsmith.frontends.scales import need_scale
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 
 Size = int | Value
 """A number, or an int64 Value [1], for a size that is computed in the run."""

@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, rank, shape
-from tinsmith.graph import Value
+from tinsmith.frontends.ncnn.node import Node, Result, known, layer, rank, shape
+from tinsmith.graph import Array, Value
 
 
 @layer("BatchNorm")

@@ -9,11 +9,11 @@ import numpy as np
 
 from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, pick, rank, shape
+from tinsmith.frontends.ncnn.node import Node, Result, known, layer, pick, rank, shape
 from tinsmith.frontends.ncnn.window import pads, same_padding, spatial
 from tinsmith.frontends.nodes import bins_of
 from tinsmith.frontends.spectra import overlapped
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 
 KEEP = -233
 MOST_APART = 512

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tinsmith.frontends.ncnn.conv import quantised
-from tinsmith.frontends.ncnn.node import Array, Node, Result, active, layer, rank
-from tinsmith.graph import Value
+from tinsmith.frontends.ncnn.node import Node, Result, active, layer, rank
+from tinsmith.graph import Array, Value
 
 
 def _by(node: Node, array: Array, x: Value) -> Value:

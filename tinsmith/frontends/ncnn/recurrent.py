@@ -8,9 +8,9 @@ import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import blocks
-from tinsmith.frontends.ncnn.node import Array, Node, Result, layer, rank
+from tinsmith.frontends.ncnn.node import Node, Result, layer, rank
 from tinsmith.frontends.projection import recurrent_layer
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 1, 3)}

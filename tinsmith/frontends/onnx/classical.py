@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.trees import Trees, from_lists, from_tensors
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 from tinsmith.ops.classical import AGGREGATES
 
 _FLOATS = ("float32", "float64")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.scales import need_scale
-from tinsmith.graph import Value, dtype_of
+from tinsmith.graph import Array, Value, dtype_of
 
 
 @importer("com.microsoft.MatMulNBits")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.graph import Array
 
 
 @importer("Constant")

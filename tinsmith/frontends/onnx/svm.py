@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported
 from tinsmith.frontends.onnx.classical import labels_of, largest, ml, post_transform
-from tinsmith.graph import Value
+from tinsmith.graph import Array, Value
 
 PROBABILITY = 1e-7
 """Probabilities of pairs of classes are clipped to [PROBABILITY, 1 - PROBABILITY]."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Unsupported
+from tinsmith.graph import Array
 from tinsmith.ops.classical import MODES
 from tinsmith.records import NamedTuple
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.products import Product
 from tinsmith.codegen.types import BF16, F32, U8
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Packed
 from tinsmith.kernels.amx.pack_left import each_block, load_pair
 from tinsmith.kernels.amx.tiling import POSITION, REGISTER, AmxPlan
@@ -28,7 +28,6 @@ from tinsmith.kernels.float_products import can_be_split
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position, run
 
-Array = np.ndarray[Any, Any]
 Rows = Callable[[Position], Ptr]
 """rows(i) is a pointer to the first element of row i."""
 

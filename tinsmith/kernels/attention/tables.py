@@ -8,18 +8,16 @@ of even distances that all items share is a stride, and needs no table.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Packed, packed_table
 from tinsmith.kernels.walk import Position, digits
 from tinsmith.ops.attention_rows import items_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, same
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass

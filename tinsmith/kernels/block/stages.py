@@ -18,8 +18,6 @@ from tinsmith.kernels.window.site import ConvSite, conv_site
 from tinsmith.ops._weights import is_convolution
 from tinsmith.records import dataclass
 
-Array = np.ndarray[Any, Any]
-
 
 @dataclass(frozen=True)
 class Stage:

@@ -18,19 +18,17 @@ takes a mask, a conversion and a multiply-add.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import BF16, F32, I32, Ty
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.dot.matmul import panels_of
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.memo import is_weights
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 LONGEST = 256
 """The most elements of k whose products by stored numbers are summed before the sum is scaled and

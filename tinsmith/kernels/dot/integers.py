@@ -49,7 +49,6 @@ from tinsmith.kernels.layout import LINE, block_of, lanes_of
 from tinsmith.kernels.walk import Position, share
 from tinsmith.sizes import Size, typical
 
-Array = np.ndarray[Any, Any]
 SUMMED = 4  # lanes of the vector in which the sum of a row is computed; all become equal
 
 

@@ -4,11 +4,9 @@ lie."""
 from __future__ import annotations
 
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from tinsmith.codegen.products import Product
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Site
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.batched import Problem
@@ -18,8 +16,6 @@ from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side
 from tinsmith.kernels.layout import LINE
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

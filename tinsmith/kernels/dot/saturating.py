@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.products import PRODUCTS, U8, Product, multiply_pairs
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Emit, Packed, Phase, Skip
 from tinsmith.kernels.dot.panels import Grid, each_row_panel, first_row
 from tinsmith.kernels.dot.skeleton import Tile
@@ -34,8 +34,6 @@ from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, smallest
-
-Array = np.ndarray[Any, Any]
 
 MOST = 128  # 255 * 128 < 32768
 VECTORS = 7  # of rows: in registers in `sum_rest`, at most

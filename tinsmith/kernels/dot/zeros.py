@@ -14,7 +14,6 @@ Operands of float32, which are packed as bfloat16, have no zero points.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,14 +21,13 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.matrix import split_array
 from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
 from tinsmith.codegen.types import I32, Ty
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Emit, Site, Skip
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.walk import Position, load_row
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import (
     PLAIN,
     Choice,
@@ -38,7 +38,6 @@ from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.window.weights import padded_bias
 
-Array = np.ndarray[Any, Any]
 LEAST_ROWS = 24  # fewer rows save less than the additional sums take; estimated
 LEAST_DEPTH = 64  # the same for the extent of K; estimated
 AT_ONCE = 1 << 18  # elements of the right operand that are packed at a time, as float64; estimated

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.codegen.products import VECTORS
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Choice, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.bfloat16 import sides
 from tinsmith.kernels.float_products import float_product
@@ -14,8 +13,6 @@ from tinsmith.kernels.window.integers import packed_conv, plan_of
 from tinsmith.kernels.window.integers_plan import Cut, by_group
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.weights import padded_bias
-
-Array = np.ndarray[Any, Any]
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")

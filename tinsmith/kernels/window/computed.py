@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.types import F32
-from tinsmith.graph import Graph
+from tinsmith.graph import Array, Graph
 from tinsmith.kernels._kernel import (
     KERNELS,
     PLAIN,
@@ -38,8 +37,6 @@ CONSTANT = (
     "conv_plain",
 )  # fmt: skip
 """Kernels of Conv whose packing only moves weights; that of Winograd's and Strassen's computes."""
-
-Array = np.ndarray[Any, Any]
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")

@@ -13,9 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import MATRICES, Product, product_of
@@ -53,7 +50,6 @@ from tinsmith.kernels.window.integers_windows import Stretches, contract, source
 from tinsmith.kernels.window.tiles import Sink, bands
 from tinsmith.sizes import Size, estimate, typical
 
-Array = np.ndarray[Any, Any]
 Spot = tuple[Position, ...]  # indices (depth, height, width)
 FORM = 0.01  # longer layers of bytes may take for each form of tile less (estimated)
 

@@ -8,7 +8,6 @@ pixel so. Four neighbouring pixels are loaded together and reordered to [channel
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.conditions import cached
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
@@ -27,8 +27,6 @@ from tinsmith.kernels.window.site import ConvSite
 from tinsmith.kernels.window.tiles import Tiling, bands, cut
 from tinsmith.kernels.window.weights import whole_blocks
 from tinsmith.sizes import typical
-
-Array = np.ndarray[Any, Any]
 
 GROUP = 4  # taps of a product
 MOST_TAPS = 49  # of a kernel, which are all unrolled (estimated)

@@ -14,14 +14,13 @@ what is left, 2^e y, is shifted. It must fit into 32 bits, which depends on the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.values import Val
+from tinsmith.graph import Array
 from tinsmith.records import dataclass
 
-Array = np.ndarray[Any, Any]
 Axis = Callable[[list[Val]], list[Val]]
 """Code that transforms the values of one axis."""
 MODULUS = 1 << 32

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, packed_lanes
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Site
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.saturating import Rest
@@ -35,8 +35,6 @@ from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import Geometry, Triple, triple
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

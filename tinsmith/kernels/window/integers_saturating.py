@@ -3,11 +3,8 @@ their windows transposed."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from tinsmith.codegen.products import U8
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.dot.panels import first_row
 from tinsmith.kernels.dot.saturating import VECTORS, ChunkSums, Places, fitting, transpose_rows
@@ -16,8 +13,6 @@ from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.integers_plan import Cut, Plan, Shares, pack_weights, tile_room
 from tinsmith.kernels.window.integers_windows import Stretches, source_of
-
-Array = np.ndarray[Any, Any]
 
 UNEVEN = 1.2
 """Parts are enough for the threads if the busiest one's time is at most so many equal shares.

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial, reduce
 from operator import and_
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes, product_of
 from tinsmith.codegen.target import overlap
 from tinsmith.codegen.types import I32
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
@@ -34,8 +34,6 @@ from tinsmith.kernels.window.integers_pack import pack_row
 from tinsmith.kernels.window.integers_plan import Cut, Plan, Shares, cut_groups
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, largest, typical
-
-Array = np.ndarray[Any, Any]
 
 STAY = 2
 """Second-level caches that transformed tiles and products may fill while panels of weights, which

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tinsmith.codegen.target import Target
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Choice, Packed, Phase, Site, Skip
 from tinsmith.kernels.layout import Halo, Layout, block_of
 from tinsmith.kernels.window.geometry import Geometry, Widths, conv_geometry
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
+from tinsmith.graph import Array
 from tinsmith.kernels.window.tiles import Panels, unroll
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import CONFIGURATION
 from tinsmith.codegen.products import MATRICES
+from tinsmith.graph import Array
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.float_products import are_moderate, can_be_split, float_product
@@ -44,7 +45,7 @@ from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
 from tinsmith.kernels.winograd.taps import pack_taps, taps_stage
 from tinsmith.kernels.winograd.tiling import Frames, WinogradPlan
-from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
+from tinsmith.kernels.winograd.weights import pack, packed_bytes
 
 LEAST_REGISTERS = 32
 """The fewest vector registers for 24-bit weights: with fewer, the parts of every fourth weight

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
+from tinsmith.graph import Array
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
@@ -25,7 +26,6 @@ from tinsmith.kernels.winograd.frames import (
 )
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.tiling import WinogradPlan
-from tinsmith.kernels.winograd.weights import Array
 
 TOGETHER = 6  # taps that are recovered at a time, in independent chains of additions; estimated
 

@@ -17,6 +17,7 @@ from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.types import BF16, F32, U8, Ty
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.amx.pack_right import registers
 from tinsmith.kernels.amx.sums import Ahead, Operands, ahead_of, sums
@@ -25,7 +26,7 @@ from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.product import by_width
 from tinsmith.kernels.winograd.tiling import WinogradPlan
-from tinsmith.kernels.winograd.weights import SMALL, Array
+from tinsmith.kernels.winograd.weights import SMALL
 
 WORD = Ty("u32")
 TOP = 0xFFFF0000  # mask of the bits of a word that are its upper bfloat16

@@ -19,6 +19,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32, I1
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, spec_of
 from tinsmith.kernels.window.geometry import Geometry
@@ -26,7 +27,6 @@ from tinsmith.kernels.winograd.choose import best_plan, free_plan, is_free
 from tinsmith.kernels.winograd.frames import Rooms
 from tinsmith.kernels.winograd.kernel import choice, need_algorithms, need_normal, plane_site
 from tinsmith.kernels.winograd.tiling import WinogradPlan
-from tinsmith.kernels.winograd.weights import Array
 from tinsmith.sizes import Size, largest, smallest, typical
 
 MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated

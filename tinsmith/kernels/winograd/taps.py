@@ -18,12 +18,12 @@ from tinsmith.codegen.products import fused
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.conditions import cached
+from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.winograd.matrices import Bilinear
 from tinsmith.kernels.winograd.program import Program, program, run
 from tinsmith.kernels.winograd.tiling import WinogradPlan
-from tinsmith.kernels.winograd.weights import Array
 from tinsmith.records import dataclass
 
 AHEAD = 72

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.codegen.matrix import DEPTH
+from tinsmith.graph import Array
 from tinsmith.kernels import narrow
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.tiling import WinogradPlan
-
-Array = np.ndarray[Any, Any]
 
 SMALL = 4 << 16  # multiplications of one BLAS call, few enough that it starts no threads; estimated
 

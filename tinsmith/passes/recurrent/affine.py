@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Node, Value
+from tinsmith.graph import Array, Dim, Node, Value
 from tinsmith.ops._arithmetic import multiplies, subtracts
 from tinsmith.ops._move import Along, moves_of
-from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.places import Source, at_width, join_axis, place_of, source_of, taken
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER

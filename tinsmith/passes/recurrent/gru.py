@@ -8,9 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops._arithmetic import multiplies, signs_of
-from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.affine import Form, Piece
 from tinsmith.passes.recurrent.places import Source, is_zero
 from tinsmith.passes.recurrent.step import Cell, TimeStep, either, factors, is_product

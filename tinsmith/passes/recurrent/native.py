@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tinsmith.graph import Node
-from tinsmith.passes.facts import Array
+from tinsmith.graph import Array, Node
 from tinsmith.passes.recurrent.affine import Affine, Form, Piece, joined, rows
 from tinsmith.passes.recurrent.places import Source
 from tinsmith.passes.recurrent.step import Cell

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim
-from tinsmith.passes.facts import Array
+from tinsmith.graph import Array, Dim
 from tinsmith.passes.recurrent.affine import Form, Weights
 from tinsmith.passes.recurrent.places import Source
 from tinsmith.passes.recurrent.step import Cell

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops._move import moves_of
-from tinsmith.passes.facts import Array
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 

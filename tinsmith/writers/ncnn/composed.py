@@ -11,18 +11,10 @@ import numpy as np
 
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.pool import PAD_MODES, normal_of, window_of
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.writers.ncnn.several import embedding, maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims, told, writes
-from tinsmith.writers.rows import (
-    Array,
-    Inexpressible,
-    constant,
-    need,
-    need_defaults,
-    numbers,
-    present,
-)
+from tinsmith.writers.rows import Inexpressible, constant, need, need_defaults, numbers, present
 
 # ---- parts and diagonals
 

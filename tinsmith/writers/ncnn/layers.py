@@ -12,12 +12,12 @@ from tinsmith.frontends.ncnn.activation import REDUCE
 from tinsmith.frontends.ncnn.node import ACTIVATIONS as NUMBERED
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.window import AXES, BEGINS, ENDS, MORE, SAME, SAME_LOWER
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops.window import window
 from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.several import source
 from tinsmith.writers.ncnn.writer import Writer, claims, writes
-from tinsmith.writers.rows import Array, constant, inputs_of, need, numbers
+from tinsmith.writers.rows import constant, inputs_of, need, numbers
 
 CODES = {"SAME_UPPER": SAME, "SAME_LOWER": SAME_LOWER}
 ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.records import NamedTuple
 from tinsmith.writers.ncnn.layers import activation, conv_layer
 from tinsmith.writers.ncnn.several import maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims
-from tinsmith.writers.rows import Array, constant, need, present
+from tinsmith.writers.rows import constant, need, present
 
 
 class Rounded(NamedTuple):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.ncnn.recurrent import DIRECTIONS, GATES
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.records import NamedTuple
 from tinsmith.writers.ncnn.several import maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims
-from tinsmith.writers.rows import Array, constant, inputs_of, need, need_defaults, numbers, present
+from tinsmith.writers.rows import constant, inputs_of, need, need_defaults, numbers, present
 
 ASIDE = (1, 0, 2)
 """The permutation that exchanges the batch, the first axis, with steps or directions."""

@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Array, Node, Value
 from tinsmith.writers.ncnn.writer import Writer, claims
-from tinsmith.writers.rows import (
-    Array,
-    Inexpressible,
-    constant,
-    need,
-    need_defaults,
-    numbers,
-    present,
-)
+from tinsmith.writers.rows import Inexpressible, constant, need, need_defaults, numbers, present
 
 
 def maker(v: Value | None, *ops: str) -> Node:

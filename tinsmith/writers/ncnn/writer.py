@@ -20,9 +20,9 @@ from tinsmith.formats.ncnn.param import Layer, param_bytes, param_text
 from tinsmith.formats.ncnn.weights import write_weights
 from tinsmith.formats.whole import whole_file
 from tinsmith.frontends.ncnn.node import LETTERS, NAMES
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Array, Graph, Node, Value
 from tinsmith.writers.registry import Problems
-from tinsmith.writers.rows import Array, Inexpressible, Rows, inputs_of, need, present, unused
+from tinsmith.writers.rows import Inexpressible, Rows, inputs_of, need, present, unused
 
 writes = Rows("ncnn writer", "tinsmith.writers.ncnn")
 """The functions (Writer, node) that add the layers of a node, by operator."""
