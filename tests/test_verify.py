@@ -147,6 +147,14 @@ def test_a_wrong_pass_is_named(wrong_pass):
     assert (found.culprit.kind, found.culprit.name) == ("pass", wrong_pass)
 
 
+def test_rounding_of_weights_is_named() -> None:
+    graph = ts.Graph("small")
+    w = graph.const(np.random.default_rng(0).standard_normal((64, 512), np.float32), "w")
+    graph.outputs = [OPS["MatMul"](graph.input("x", ts.Type("float32", (8, 64))), w)]
+    culprit = ts.verify(graph, weights="int4", cache=False).culprit
+    assert (culprit.kind, culprit.name) == ("pass", "small-weights")
+
+
 def test_a_pass_that_is_wrong_once_halves_are_widened_is_named(wrong_pass):
     graph = ts.Graph("halves")
     x = graph.input("x", ts.Type(np.dtype(np.float16), (8,)))
