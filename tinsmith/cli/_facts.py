@@ -62,10 +62,9 @@ def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
             found.nodes += 1
             found.ops[node.op.name] += 1
         for value in one.constants():
-            assert value.const is not None
-            found.parameters += value.const.size
-            found.parameter_bytes += value.const.nbytes
-            found.by_dtype[value.dtype.name] += value.const.size
+            found.parameters += value.array.size
+            found.parameter_bytes += value.array.nbytes
+            found.by_dtype[value.dtype.name] += value.array.size
     return found
 
 

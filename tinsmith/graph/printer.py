@@ -80,10 +80,9 @@ class _Printer:
 
     def const(self, v: Value, prefix: str) -> str:
         text = f"{_name(v.name)} = const {_type(v.type)}"
-        assert v.const is not None
-        if v.const.size > self.max_inline:
+        if v.array.size > self.max_inline:
             return text + (f" key {json.dumps(prefix + v.name)}" if prefix else "")
-        items = ", ".join(_scalar(x) for x in v.const.ravel())
+        items = ", ".join(_scalar(x) for x in v.array.ravel())
         return f"{text} = [{items}]"
 
     def node(self, node: Node, indent: str, prefix: str) -> list[str]:
@@ -142,9 +141,8 @@ def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[s
     where the attribute is a tuple)."""
     found: dict[str, np.ndarray] = {}
     for v in graph.constants():
-        assert v.const is not None
-        if v.const.size > max_inline:
-            found[prefix + v.name] = v.const
+        if v.array.size > max_inline:
+            found[prefix + v.name] = v.array
     for node in graph.nodes:
         for name, sub in node.graphs.items():
             found |= graph_weights(sub, max_inline, f"{prefix}{node.name}.{name}/")

@@ -45,6 +45,12 @@ class Value:
         self.uses = Uses()
 
     @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The array of a constant, which the value must be (asserted)."""
+        assert self.const is not None, self
+        return self.const
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         return self.type.dtype
 

@@ -28,11 +28,10 @@ def verify(graph: Graph, *, types: bool = True, proven: bool = False) -> None:
     _uses(graph, nodes)
     _names(graph, nodes)
     for v in graph.constants():
-        assert v.const is not None
-        if v.type != Type(v.const.dtype, v.const.shape):
+        if v.type != Type(v.array.dtype, v.array.shape):
             raise GraphError(
                 f"graph {graph.name!r}: the constant {v.name!r} is {v.type}, but its array is "
-                f"{v.const.dtype}{list(v.const.shape)}"
+                f"{v.array.dtype}{list(v.array.shape)}"
             )
     if types:
         for node in nodes:

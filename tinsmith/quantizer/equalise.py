@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.graph import Array, Graph, Node, Value
+from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._weights import by_channels, from_channels, is_convolution
 from tinsmith.quantizer.places import bias_of, computed, set_const, weighted
 
@@ -69,7 +69,7 @@ def _equalise(graph: Graph, pair: tuple[Node, Node]) -> float:
     second, so that its largest weights are equal in both. Return the largest |c - 1|; 0 where the
     layers' numbers of channels differ, and nothing is changed."""
     first, second = pair
-    w1, w2 = _const(first.inputs[1]), _const(second.inputs[1])
+    w1, w2 = first.operand(1).array, second.operand(1).array
     by_input = by_channels(w2, 1, second.group)
     r1, r2 = (np.abs(w).reshape(len(w), -1).max(axis=1).astype(np.float64) for w in (w1, by_input))
     if len(r1) != len(r2):
@@ -79,12 +79,7 @@ def _equalise(graph: Graph, pair: tuple[Node, Node]) -> float:
     factor[used] = np.sqrt(r2[used] / r1[used])
     set_const(graph, first, 1, w1 * factor.reshape(-1, *(1,) * (w1.ndim - 1)))
     if (bias := bias_of(first)) is not None:
-        set_const(graph, first, 2, _const(bias) * factor)
+        set_const(graph, first, 2, bias.array * factor)
     scaled = by_input / factor.reshape(-1, *(1,) * (w2.ndim - 1))
     set_const(graph, second, 1, from_channels(scaled, 1, second.group, w2.shape))
     return float(np.abs(factor - 1).max())
-
-
-def _const(v: Value | None) -> Array:
-    assert v is not None and v.const is not None
-    return v.const

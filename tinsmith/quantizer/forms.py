@@ -53,12 +53,10 @@ def _is_layer(node: Node) -> bool:
         return False
     if len(places.computed(node)) > 1:
         return False
-    w, x = node.inputs[found.inputs[0]], node.inputs[found.data[0]]
-    assert w is not None and w.const is not None and x is not None
+    w, x = node.operand(found.inputs[0]).array, node.operand(found.data[0])
     if is_matrix_product(node):
-        return found.data == (0,) and w.const.ndim == 2 and x.rank in (2, 3)
-    group = node.attrs["group"]
-    return w.const.ndim == 4 and group in (1, w.const.shape[0])
+        return found.data == (0,) and w.ndim == 2 and x.rank in (2, 3)
+    return w.ndim == 4 and node.attrs["group"] in (1, w.shape[0])
 
 
 def _bits(node: Node) -> int:
@@ -99,8 +97,7 @@ def insert_layers(
         outputs = q.shape[-1] if is_matrix_product(node) else q.shape[0]
         y = at("Mul", at("Cast", whole, to="float32"), at.outputs(np.full(outputs, factor)))
         if (bias := places.bias_of(node)) is not None:
-            assert bias.const is not None
-            y = at("Add", y, at.outputs(bias.const))
+            y = at("Add", y, at.outputs(bias.array))
         graph.replace(node.output, y)
         assert whole.producer is not None
         names.append((whole.producer, node.name))

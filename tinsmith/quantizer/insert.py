@@ -35,8 +35,7 @@ def insert(
     for node in done:
         found = weighted(node)
         for i in found.inputs if found is not None else ():
-            v = node.inputs[i]
-            assert v is not None and v.const is not None
+            v = node.operand(i)
             key = id(v.const), i
             if key not in dequantised:
                 q, scale = rounded(node, i)
@@ -74,12 +73,10 @@ def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Sca
     """Replace a float bias (input `place`) by an int32 one with a DequantizeLinear. Its scale is
     that of the weights (input `weights`) times that of the data, as ONNX Runtime requires. A bias
     beyond int32 stays."""
-    bias, w = node.inputs[place], node.inputs[weights]
-    assert bias is not None and bias.const is not None and w is not None
-    own = w.producer.inputs[1] if w.producer is not None else None
-    assert own is not None and own.const is not None
-    scale = (own.const * data.scale).astype(np.float32)
-    whole = np.rint(bias.const / scale.astype(np.float64))
+    bias, own = node.operand(place), node.operand(weights).producer
+    assert own is not None
+    scale = (own.operand(1).array * data.scale).astype(np.float32)
+    whole = np.rint(bias.array / scale.astype(np.float64))
     if not (np.isfinite(whole).all() and np.abs(whole).max(initial=0) < MOST and (scale > 0).all()):
         return
     made = _dequantised(graph, node, whole.astype(np.int32), scale, 0, bias.name)

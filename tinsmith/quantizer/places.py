@@ -55,9 +55,8 @@ def axis_of(node: Node, found: Weights) -> int | None:
     """Return the axis of a node's weights (`found`) that gets a scale for each index: the output
     channels. None if only one scale for all is possible: for weights of rank 0, and for grouped
     ones whose output channels are not the first axis."""
-    v = node.inputs[found.inputs[0]]
-    assert v is not None and v.const is not None
-    axis = found.axis % v.const.ndim if v.const.ndim else None
+    rank = node.operand(found.inputs[0]).array.ndim
+    axis = found.axis % rank if rank else None
     return None if axis and node.attrs.get("group", 1) > 1 else axis
 
 

@@ -132,16 +132,15 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
         scales[x] = one
 
     def rounded(node: Node, place: int) -> tuple[Array, Scale]:
-        w = node.inputs[place]
-        assert w is not None and w.const is not None
-        axis = w.const.ndim - 1 if is_matrix_product(node) else 0
-        given, outputs = rows[titles[node]].weights, w.const.shape[axis]
+        w = node.operand(place).array
+        axis = w.ndim - 1 if is_matrix_product(node) else 0
+        given, outputs = rows[titles[node]].weights, w.shape[axis]
         if given.size not in (1, outputs):
             raise QuantizeError(
                 f"{file}: {titles[node]!r} has {counted(given.size, 'scale')} for {outputs} outputs"
             )
         scale = _scale(np.resize(given, outputs), axis, form.bits(node))
-        return scale.quantised(w.const), scale
+        return scale.quantised(w), scale
 
     kept = tuple(name for name in nodes if name not in rows)
     form.insert(graph, [nodes[name] for name in rows], scales, rounded)
