@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tinsmith.codegen.products import VECTORS
 from tinsmith.graph import Array
 from tinsmith.kernels._kernel import Choice, Packed, Site, Skip, Tier, kernel
