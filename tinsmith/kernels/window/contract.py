@@ -66,7 +66,7 @@ class Contraction:
     lanes: Sequence[int]
     channels: ChannelBlocks
     levels: Sequence[Level] = ()
-    stride: int = 1
+    stride: Val | int = 1
     sides: int = 1
     taps: Sequence[Tap] = HERE
     words: bool = False

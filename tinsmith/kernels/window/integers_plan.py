@@ -114,11 +114,7 @@ class Plan:
     flat: bool = False  # whether all pixels of an image are one run
     zero: int = 0  # if not 0: the input's zero point, for which `pack_start` corrects sums
     split: bool = False  # whether weights are split (`dot/saturating.py`)
-    every: Triple = (
-        1,
-        1,
-        1,
-    )  # if not 1: only each such pixel along an axis is packed, and in `geo`
+    every: Triple = (1, 1, 1)  # how far apart in the input lie the pixels of `geo`
 
     @property
     def starts(self) -> bool:

@@ -182,14 +182,15 @@ class Writer:
         """Add a layer (see `layer`) that reads the first input of a node and gives its output, with
         the parameters `told` and `given`."""
         names = [self.blob(node.inputs[0])]
-        self.layer(type, node.name, names, [node.output], told(type, node) | given, **weights)
+        given = {**told(type, node), **given}
+        self.layer(type, node.name, names, [node.output], given, **weights)
 
     def layer_of_all(self, type: str, node: Node, given: Mapping[str, Any] = {}) -> None:
         """Add a layer as `layer_of`, but one that reads all inputs of a node. Raises Inexpressible
         if one is absent."""
         inputs = [present(v, f"{type} needs all of its inputs") for v in inputs_of(node)]
         names = [self.blob(v) for v in inputs]
-        self.layer(type, node.name, names, [node.output], told(type, node) | given)
+        self.layer(type, node.name, names, [node.output], {**told(type, node), **given})
 
     def aside(self, v: Value) -> str:
         """Rename the blob of the last layer, which gives v, and return the new name: one more
