@@ -161,16 +161,7 @@ def compile(
     check_flags(tune=tune, cache=cache, trust=trust)
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
-    values: dict[str, Any] = {}
-    if fixed is not None:
-        from tinsmith.compiler.fixed import fixed_values
-
-        values = fixed_values(fixed)
-    hints = None
-    if sizes is not None:
-        from tinsmith.compiler.hints import hints_of
-
-        hints = hints_of(sizes)
+    values, hints = _inputs_told(fixed, sizes)
     asked = {"random_weights": random_weights, "batch": batch, "input_shapes": input_shapes}
     reading = {name: value for name, value in asked.items() if value is not None}
     if not isinstance(model, str | os.PathLike) or model == "":
@@ -205,6 +196,17 @@ def compile(
         given = {name: value for name, value in asked.items() if value is not None}
         request = Request(model, target, given, tune, cache, trust, progress, values, reading)
         return Model(request).net()
+
+
+def _inputs_told(fixed: Any, sizes: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return (values of inputs, hints of sizes) for the options `fixed` and `sizes`. Loads the
+    modules that check these only if one is given: a start from the cache needs neither."""
+    if fixed is None and sizes is None:
+        return {}, None
+    from tinsmith.compiler.fixed import fixed_values
+    from tinsmith.compiler.hints import hints_of
+
+    return fixed_values(fixed), hints_of(sizes)
 
 
 def _weights(text: str | None) -> tuple[tuple[str, int], str]:

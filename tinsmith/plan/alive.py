@@ -78,10 +78,10 @@ def peak_of(moments: list[Moment]) -> int:
 
 
 def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:
-    """The value in whose memory the only output of a node lies (`allocate_and_free` says when);
-    None if the node allocates memory for its outputs. Just before the node runs, `holder` is value
-    -> the value in whose memory it lies (no constants), and `readers` the latter -> how many reads
-    of that memory are to come."""
+    """Return the value whose memory the node's only output takes over, as a view, or elementwise in
+    place (`allocate_and_free` says when); None if the node allocates memory. `holder` and `readers`
+    tell the state just before the node runs: value (no constants) -> the value in whose memory it
+    lies; and that value -> how many reads of its memory are to come, this node's included."""
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     x = node.inputs[0]

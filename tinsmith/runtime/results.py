@@ -52,9 +52,10 @@ class Kept:
         """The most bytes of each that an array had: the rest was never written, and takes none."""
 
     def room(self, nbytes: int) -> tuple[Array, int]:
-        """Return (bytes, start): a byte array that no caller holds, and an aligned index from which
-        it has `nbytes`. Memory that was too small is replaced by more than asked for, since results
-        may grow from call to call (SPARE, UNTOUCHED). Raises MemoryError."""
+        """Find memory for a result of `nbytes`. Returns (array, start): an array of bytes to which
+        no caller refers, and the index of its first aligned byte; at least `nbytes` follow. A kept
+        array that is too small is replaced by a larger one than asked for, as results may grow from
+        call to call (SPARE, UNTOUCHED). Raises MemoryError."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:

@@ -54,9 +54,10 @@ def _apart(packed: Array, bits: int, count: int) -> Array:
 def _dequantised(
     call: Call, weights: Array, scales: Array, zeros: Array, block: int, bits: int
 ) -> Value:
-    """The weights [N,K] as [K,N] in the type of the scales: a DequantizeLinear of integers, or,
-    where zero points are real numbers, a constant. `scales` and `zeros`: [N, blocks of `block`
-    elements]."""
+    """Return the dequantised weights as a Value [K,N] of the type of `scales`, from whole numbers
+    of `bits` bits `weights` [N,K]. Each row is cut into blocks of `block` elements along K, and
+    `scales` and `zeros` [N, number of blocks] have a scale and a zero point for each block. Whole
+    zero points (uint8): emits a DequantizeLinear; real ones: computes a constant."""
     if zeros.dtype != np.uint8:
         groups = np.arange(weights.shape[1]) // block
         return _real(call, weights, scales, zeros.reshape(scales.shape), groups)

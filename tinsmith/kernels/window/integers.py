@@ -178,7 +178,7 @@ def plan_of(
             site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form, kept=row.kept
         )
     most = tiling.rows.count if flat else rows
-    shares = _shares(site, geo, cut, row, most, tiling.columns.count)
+    shares = Shares() if split else _shares(site, geo, cut, row, most, tiling.columns.count)
     shares = replace(shares, runs=1, panels=shares.runs) if flat else shares
     plan = Plan(
         geo, cut, row, tiling, left, right, shares, block, constant, off_rows,

@@ -50,8 +50,8 @@ def source_of(value: Value) -> Source | None:
 
 
 def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
-    """An earlier value that shows the same elements: follows views upwards as long as `allowed`
-    holds for the value that a view reads."""
+    """The earliest value with the same elements that is reached from `value` through the views that
+    make it. A view is passed only if `allowed(x)` holds for the value x that it reads."""
     while (node := value.producer) is not None and is_view(node):
         inner = node.inputs[0]
         if inner is None or inner.shape is None or not allowed(inner):
